@@ -1,0 +1,48 @@
+#include <array>
+#include <cstdio>
+#include <cstdlib>
+
+#include "larder/base/error.h"
+
+namespace larder {
+
+void assertion_failed(const char* condition, const char* file, int line) {
+  std::fprintf(stderr, "larder: %s:%d: assertion failed: %s\n", file, line, condition);
+  std::abort();
+}
+
+std::string fixed(double value, int decimals) {
+  char digits[400];
+  const auto end =
+      std::to_chars(digits, digits + sizeof digits, value, std::chars_format::fixed, decimals).ptr;
+  return {digits, end};
+}
+
+std::string human_bytes(double bytes) {
+  constexpr std::array<std::string_view, 5> kUnits = {" B", " kB", " MB", " GB", " TB"};
+  size_t unit = 0;
+  while (bytes >= 1000 && unit + 1 < kUnits.size()) {
+    bytes /= 1000;
+    ++unit;
+  }
+  return str(fixed(bytes, unit == 0 ? 0 : bytes < 10 ? 2 : 1), kUnits[unit]);
+}
+
+std::string in_quotes(std::string_view text, size_t limit) {
+  std::string out = "\"";
+  for (const char c : text.substr(0, limit)) {
+    const auto byte = static_cast<unsigned char>(c);
+    out.push_back(byte < 0x20 || byte == 0x7f ? '?' : c);
+  }
+  // A cut must not leave half a character.
+  if (text.size() > limit) {
+    while (out.size() > 1 && (static_cast<unsigned char>(out.back()) & 0xC0) == 0x80)
+      out.pop_back();
+    if (out.size() > 1 && static_cast<unsigned char>(out.back()) >= 0xC0) out.pop_back();
+    out.append("...");
+  }
+  out.push_back('"');
+  return out;
+}
+
+}  // namespace larder
