@@ -7,7 +7,7 @@
 #include "larder/cache/registry.h"
 #include "tests/support/kv_steps.h"
 
-namespace larder::testing {
+namespace larder::test {
 namespace {
 
 constexpr int64_t kCapacity = 200;
@@ -201,4 +201,4 @@ TEST(CacheRegistry, RefusesADtypeThatNoCacheStores) {
 }
 
 }  // namespace
-}  // namespace larder::testing
+}  // namespace larder::test

@@ -7,7 +7,7 @@
 #include "larder/cache/registry.h"
 #include "tests/support/kv_steps.h"
 
-namespace larder::testing {
+namespace larder::test {
 namespace {
 
 constexpr size_t kTokenBytes = 2 * 2 * 4 * sizeof(float);  // K and V, 2 heads, head_dim 4
@@ -133,4 +133,4 @@ TEST_F(DenseLayers, Case25_TheViewsOffsetsAre64Bit) {
 }
 
 }  // namespace
-}  // namespace larder::testing
+}  // namespace larder::test

@@ -4,9 +4,10 @@
 
 #include <numeric>
 
-namespace larder::testing {
+namespace larder::test {
 
-FedStep::FedStep(const Cache& cache, const std::vector<Feed>& feeds, int32_t heads, int32_t head_dim, bool tentative) {
+FedStep::FedStep(const Cache& cache, const std::vector<Feed>& feeds, int32_t heads,
+                 int32_t head_dim, bool tentative) {
   std::vector<float> all;
   for (const Feed& feed : feeds) {
     for (size_t i = 0; i < feed.tokens.size(); ++i) {
@@ -25,7 +26,12 @@ FedStep::FedStep(const Cache& cache, const std::vector<Feed>& feeds, int32_t hea
     k_.as<float>()[i] = token;
     v_.as<float>()[i] = token + 0.5f;
   }
-  step_ = {static_cast<int32_t>(slot_.size()), q_start_.back(), q_start_.data(), position_.data(), slot_.data(), tentative};
+  step_ = {static_cast<int32_t>(slot_.size()),
+           q_start_.back(),
+           q_start_.data(),
+           position_.data(),
+           slot_.data(),
+           tentative};
 }
 
 void feed(Cache& cache, const Exec& exec, const std::vector<Feed>& feeds, bool tentative) {
@@ -53,8 +59,10 @@ std::vector<float> kept(const Cache& cache, int32_t layer_index, int32_t row) {
     result.push_back(token);
     for (int64_t j = 0; j < int64_t{spec.num_kv_heads} * spec.head_dim; ++j) {
       const int64_t at = (j / spec.head_dim * len + i) * spec.head_dim + j % spec.head_dim;
-      EXPECT_EQ(k32.as<float>()[at], token) << "layer " << layer_index << " row " << row << " token " << i;
-      EXPECT_EQ(v32.as<float>()[at], token + 0.5f) << "layer " << layer_index << " row " << row << " token " << i;
+      EXPECT_EQ(k32.as<float>()[at], token)
+          << "layer " << layer_index << " row " << row << " token " << i;
+      EXPECT_EQ(v32.as<float>()[at], token + 0.5f)
+          << "layer " << layer_index << " row " << row << " token " << i;
     }
   }
   return result;
@@ -66,4 +74,4 @@ std::vector<float> numbers(float first, int count) {
   return result;
 }
 
-}  // namespace larder::testing
+}  // namespace larder::test

@@ -6,7 +6,7 @@
 #include "larder/cache/cache.h"
 #include "tests/support/machine.h"
 
-namespace larder::testing {
+namespace larder::test {
 
 // Tokens to feed to a row: each is one number, which fills its K; V holds number + 0.5.
 struct Feed {
@@ -17,7 +17,8 @@ struct Feed {
 // A step over `feeds` and its K and V for a layer of the given shape.
 class FedStep {
  public:
-  FedStep(const Cache& cache, const std::vector<Feed>& feeds, int32_t heads, int32_t head_dim, bool tentative = false);
+  FedStep(const Cache& cache, const std::vector<Feed>& feeds, int32_t heads, int32_t head_dim,
+          bool tentative = false);
   const Step& step() const { return step_; }
   const TensorView k() const { return k_.view(); }
   const TensorView v() const { return v_.view(); }
@@ -33,11 +34,12 @@ class FedStep {
 // begin, then append and commit in every layer.
 void feed(Cache& cache, const Exec& exec, const std::vector<Feed>& feeds, bool tentative = false);
 
-// The numbers that a row keeps (element [head 0, token, channel 0] of K); fails the test unless all heads and channels and
-// V agree with them. Values as fed (f32 caches, or numbers exact in the cache's dtype).
+// The numbers that a row keeps (element [head 0, token, channel 0] of K); fails the test unless all
+// heads and channels and V agree with them. Values as fed (f32 caches, or numbers exact in the
+// cache's dtype).
 std::vector<float> kept(const Cache& cache, int32_t layer, int32_t row);
 
 // count numbers from `first` on: first, first + 1, ...
 std::vector<float> numbers(float first, int count);
 
-}  // namespace larder::testing
+}  // namespace larder::test

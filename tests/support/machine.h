@@ -4,7 +4,7 @@
 #include "larder/tensor/exec.h"
 #include "larder/tensor/kernels.h"
 
-namespace larder::testing {
+namespace larder::test {
 
 struct Machine {
   explicit Machine(int num_threads = 1, const Kernels& set = reference_kernels())
@@ -15,4 +15,4 @@ struct Machine {
   Exec exec;
 };
 
-}  // namespace larder::testing
+}  // namespace larder::test
