@@ -48,6 +48,20 @@ std::span<Candidate> collect(std::span<const float> scores, SamplerScratch& scra
   return out.first(count);
 }
 
+// Those that top_p can keep. All tokens below (1 - top_p) / vocabulary together have less than
+// 1 - top_p, so each of them goes; half of that leaves room for rounding.
+std::span<Candidate> collect_for_top_p(std::span<const float> scores, double top_p, double total,
+                                       SamplerScratch& scratch) {
+  const auto weights = scratch.weights();
+  const double least = 0.5 * (1 - top_p) * total / static_cast<double>(scores.size());
+  const auto out = scratch.candidates();
+  size_t count = 0;
+  for (size_t id = 0; id < scores.size(); ++id)
+    if (weights[id] >= least && scores[id] != kRemoved)
+      out[count++] = {scores[id], static_cast<int32_t>(id)};
+  return out.first(count);
+}
+
 bool best_first(const Candidate& a, const Candidate& b) {
   return a.key != b.key ? a.key > b.key : a.id < b.id;
 }
@@ -123,7 +137,9 @@ void apply_top_p(std::span<float> scores, double top_p, SamplerScratch& scratch,
   const auto weights = scratch.weights();
   const SoftmaxSum softmax = softmax_weights(scores, weights);
   if (softmax.total == 0 || top_p >= 1) return;
-  LazyOrder order(collect(scores, scratch), best_and_later_first);
+  LazyOrder order(keep <= 1 ? collect_for_top_p(scores, top_p, softmax.total, scratch)
+                            : collect(scores, scratch),
+                  best_and_later_first);
   const auto limit = static_cast<float>(1.0 - top_p);
   double above = 0;
   size_t count = 0;
@@ -139,6 +155,7 @@ void apply_min_p(std::span<float> scores, double min_p, SamplerScratch& scratch,
   const SoftmaxSum softmax = softmax_weights(scores, weights);
   if (softmax.total == 0) return;
   const float threshold = static_cast<float>(min_p) * static_cast<float>(1.0 / softmax.total);
+  if (keep <= 1) return cut_below(scores, threshold, softmax.total, scratch, keep);
   LazyOrder order(collect(scores, scratch), best_first);
   size_t count = 0;
   for (; count < order.size(); ++count) {

@@ -204,7 +204,7 @@ TEST(LogitsProcess, TopPOfALongRowEqualsAFullSort) {
     Scores scores(5000);
     for (size_t i = 0; i < scores.size(); ++i)
       scores[i] = static_cast<float>(spread * (uniform_at(7, i) - 0.5));
-    for (const double top_p : {0.01, 0.3, 0.9, 0.99}) {
+    for (const double top_p : {0.01, 0.3, 0.9, 0.99, 0.999999}) {
       Scores got = scores;
       apply_top_p(got, top_p, scratch);
       EXPECT_EQ(got, top_p_by_full_sort(scores, top_p)) << spread << " " << top_p;

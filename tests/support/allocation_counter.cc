@@ -1,6 +1,7 @@
 #include "tests/support/allocation_counter.h"
 
 #include <atomic>
+#include <cstddef>
 #include <cstdlib>
 #include <new>
 
@@ -25,8 +26,16 @@ size_t allocations_so_far() { return count.load(std::memory_order_relaxed); }
 
 }  // namespace larder
 
-// The array and nothrow forms of the library call these.
+// The array forms of the library call these; its nothrow form would too, but a sanitizer's does
+// not.
 void* operator new(size_t bytes) { return counted(bytes, 1); }
+void* operator new(size_t bytes, const std::nothrow_t&) noexcept {
+  try {
+    return counted(bytes, 1);
+  } catch (const std::bad_alloc&) {
+    return nullptr;
+  }
+}
 void* operator new(size_t bytes, std::align_val_t alignment) {
   return counted(bytes, static_cast<size_t>(alignment));
 }
