@@ -5,6 +5,10 @@
 #include "larder/base/error.h"
 #include "larder/cpu/tables.h"
 
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
+
 namespace larder {
 namespace cpu {
 namespace {
@@ -12,9 +16,40 @@ namespace {
 // Slowest first. Each set needs what the one before it needs and more.
 constexpr std::array kTables = {
     &kReferenceKernels,
+#if defined(__x86_64__)
+    &kAvx2Kernels,
+    &kAvx512Kernels,
+    &kAvx512Bf16Kernels,
+#endif
 };
 
-size_t supported_sets() { return kTables.size(); }
+#if defined(__x86_64__)
+// __builtin_cpu_supports also asks whether the operating system keeps the wide registers.
+bool has_avx2() {
+  unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
+  // clang's builtin does not know f16c.
+  const bool f16c = __get_cpuid(1, &eax, &ebx, &ecx, &edx) != 0 && (ecx & bit_F16C) != 0;
+  return f16c && __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+}
+
+bool has_avx512() {
+  return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+         __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
+}
+
+bool has_avx512_bf16() { return __builtin_cpu_supports("avx512bf16"); }
+#endif
+
+size_t supported_sets() {
+#if defined(__x86_64__)
+  __builtin_cpu_init();
+  if (!has_avx2()) return 1;
+  if (!has_avx512()) return 2;
+  return has_avx512_bf16() ? 4 : 3;
+#else
+  return 1;
+#endif
+}
 
 }  // namespace
 }  // namespace cpu

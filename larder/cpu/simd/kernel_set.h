@@ -1,0 +1,109 @@
+// Makes a kernel table out of an instruction set's RangeOps: reads the views, cuts the work into
+// ranges for the threads, and leaves rare types to the reference set. Compiled for every machine.
+#pragma once
+
+#include "larder/cpu/reference/reference.h"
+#include "larder/cpu/simd/range_ops.h"
+
+namespace larder::cpu {
+
+// Below this many elements (or products, for matmul) a kernel takes less time than waking a thread.
+constexpr int64_t kElementsWorthThreads = 16 * 1024;
+constexpr int64_t kProductsWorthThreads = 64 * 1024;
+
+using MatmulFunction = bool (*)(const MatmulRange&, int64_t, int64_t, int64_t, int64_t);
+
+// Runs `function` on all of args' outputs, split over the threads by columns or by rows. False if
+// the set has no code for the types.
+bool run_matmul(const Exec& exec, const MatmulArgs& args, MatmulFunction function);
+
+// Runs body(begin, end) over [0, rows), split if `elements` in all are worth it.
+void run_rows(const Exec& exec, int64_t rows, int64_t elements,
+              FunctionRef<void(int64_t begin, int64_t end)> body);
+
+template <const RangeOps& kOps>
+struct KernelSet {
+  static DType matmul_input(DType, DType) { return DType::kF32; }
+
+  static void matmul(const Exec& exec, const MatmulArgs& args) {
+    if (!run_matmul(exec, args, kOps.matmul)) reference::matmul(exec, args);
+  }
+
+  static void round_rows(const Exec& exec, const TensorView& out, const TensorView& x,
+                         DType compute) {
+    const int64_t n = x.shape[1], size = static_cast<int64_t>(dtype_size(out.dtype));
+    if (x.count() == 0) return;
+    if (!kOps.round(out.data, out.dtype, x.as<float>(), 0, compute))
+      return reference::round_rows(exec, out, x, compute);
+    run_rows(exec, x.shape[0], x.count(), [&](int64_t begin, int64_t end) {
+      for (int64_t r = begin; r < end; ++r)
+        kOps.round(out.bytes() + r * out.stride[0] * size, out.dtype,
+                   x.as<float>() + r * x.stride[0], n, compute);
+    });
+  }
+
+  static void rms_norm(const Exec& exec, const TensorView& out, const TensorView& x,
+                       const float* weight, float weight_offset, float eps) {
+    run_rows(exec, x.shape[0], x.count(), [&](int64_t begin, int64_t end) {
+      for (int64_t r = begin; r < end; ++r)
+        kOps.rms_norm(out.as<float>() + r * out.stride[0], x.as<float>() + r * x.stride[0], weight,
+                      weight_offset, eps, x.shape[1]);
+    });
+  }
+
+  static void rope(const Exec& exec, const TensorView& x, const float* cos_sin, int64_t half) {
+    run_rows(exec, x.shape[0], x.count(), [&](int64_t begin, int64_t end) {
+      for (int64_t t = begin; t < end; ++t) {
+        const float* cos = cos_sin + t * 2 * half;
+        for (int64_t h = 0; h < x.shape[1]; ++h) {
+          float* low = x.as<float>() + t * x.stride[0] + h * x.stride[1];
+          kOps.rope(low, low + half, cos, cos + half, half);
+        }
+      }
+    });
+  }
+
+  static void gate_mul(const Exec& exec, const TensorView& gate, const TensorView& up,
+                       Activation act) {
+    const auto function = act == Activation::kSilu       ? kOps.silu_mul
+                          : act == Activation::kGeluTanh ? kOps.gelu_tanh_mul
+                                                         : kOps.gelu_mul;
+    run_rows(exec, gate.shape[0], gate.count(), [&](int64_t begin, int64_t end) {
+      for (int64_t r = begin; r < end; ++r)
+        function(gate.as<float>() + r * gate.stride[0], up.as<float>() + r * up.stride[0],
+                 gate.shape[1]);
+    });
+  }
+
+  static void softcap(const Exec& exec, float* x, int64_t count, float cap) {
+    run_rows(exec, count, count,
+             [&](int64_t begin, int64_t end) { kOps.softcap(x + begin, end - begin, cap); });
+  }
+
+  static void store(void* out, DType dtype, const float* x, int64_t count) {
+    if (!kOps.store(out, dtype, x, count)) reference::store(out, dtype, x, count);
+  }
+
+  static void load(float* out, const void* x, DType dtype, int64_t count) {
+    if (!kOps.load(out, x, dtype, count)) reference::load(out, x, dtype, count);
+  }
+
+  static constexpr Kernels table(const char* name) {
+    return {
+        .name = name,
+        .matmul_input = matmul_input,
+        .matmul = matmul,
+        .round_rows = round_rows,
+        .rms_norm = rms_norm,
+        .rope = rope,
+        .gate_mul = gate_mul,
+        .softcap = softcap,
+        .store = store,
+        .load = load,
+        .attend = reference::attend,
+        .attend_scratch = reference::attend_scratch,
+    };
+  }
+};
+
+}  // namespace larder::cpu

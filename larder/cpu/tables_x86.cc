@@ -1,0 +1,39 @@
+// The tables of the x86 sets. Compiled for every x86: code with wider instructions is reached only
+// through kAvx2Ops, kAvx512Ops and matmul_bf16_dot.
+#if defined(__x86_64__)
+#include "larder/cpu/simd/kernel_set.h"
+#include "larder/cpu/tables.h"
+
+namespace larder::cpu {
+namespace {
+
+DType bf16_matmul_input(DType compute, DType weight) {
+  return compute == DType::kBF16 && weight == DType::kBF16 ? DType::kBF16 : DType::kF32;
+}
+
+bool is_bf16(DType dtype) { return dtype == DType::kBF16; }
+
+void bf16_matmul(const Exec& exec, const MatmulArgs& args) {
+  if (is_bf16(args.x.dtype) && is_bf16(args.w.dtype)) {
+    run_matmul(exec, args, matmul_bf16_dot);
+  } else {
+    KernelSet<kAvx512Ops>::matmul(exec, args);
+  }
+}
+
+constexpr Kernels with_bf16_dot(Kernels table) {
+  table.matmul_input = bf16_matmul_input;
+  table.matmul = bf16_matmul;
+  return table;
+}
+
+}  // namespace
+
+constinit const Kernels kAvx2Kernels = KernelSet<kAvx2Ops>::table("avx2");
+constinit const Kernels kAvx512Kernels = KernelSet<kAvx512Ops>::table("avx512");
+// round_rows stays the avx512 set's: VCVTNEPS2BF16 would make subnormal numbers zero.
+constinit const Kernels kAvx512Bf16Kernels =
+    with_bf16_dot(KernelSet<kAvx512Ops>::table("avx512_bf16"));
+
+}  // namespace larder::cpu
+#endif
