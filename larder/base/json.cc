@@ -61,6 +61,9 @@ class DuplicateCheck {
 
 Json parse_json(std::string_view text, const std::string& what, DuplicateKeys duplicates) {
   check_depth(text, what);
+  // The parser takes a zero byte for the end of its input and would not look at what follows.
+  if (text.find('\0') != std::string_view::npos)
+    fail(what, ": not valid JSON: it holds a zero byte");
   try {
     if (duplicates == DuplicateKeys::kLastWins) return Json::parse(text);
     return Json::parse(text, DuplicateCheck(what));
