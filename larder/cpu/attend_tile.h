@@ -62,4 +62,7 @@ struct AttendOps {
   void (*finish_row)(const AttendParts& part, const float* sink, int32_t head_dim, float* out);
 };
 
+// Defined in the folders of the instruction sets.
+extern const AttendOps kAttendAvx2, kAttendAvx512;
+
 }  // namespace larder::cpu

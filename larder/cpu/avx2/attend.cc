@@ -1,3 +1,4 @@
+#if defined(__AVX2__)
 #include "larder/cpu/simd/attend-inl.h"
 #include "larder/cpu/simd/vec_avx2.h"
 
@@ -53,7 +54,7 @@ struct AttendAvx2 {
 
 }  // namespace
 
-extern const AttendOps kAttendAvx2;
 constinit const AttendOps kAttendAvx2 = make_attend_ops<AttendAvx2>();
 
 }  // namespace larder::cpu
+#endif

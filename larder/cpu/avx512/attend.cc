@@ -1,3 +1,4 @@
+#if defined(__AVX512F__)
 #include "larder/cpu/simd/attend-inl.h"
 #include "larder/cpu/simd/vec_avx512.h"
 
@@ -57,7 +58,7 @@ struct AttendAvx512 {
 
 }  // namespace
 
-extern const AttendOps kAttendAvx512;
 constinit const AttendOps kAttendAvx512 = make_attend_ops<AttendAvx512>();
 
 }  // namespace larder::cpu
+#endif
