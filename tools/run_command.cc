@@ -10,9 +10,8 @@ namespace larder::tools {
 namespace {
 
 constexpr std::array kCommands = {
-    Command{"generate", add_generate},
-    Command{"bench", add_bench},
-    Command{"score", add_score},
+    Command{"generate", add_generate}, Command{"bench", add_bench},     Command{"score", add_score},
+    Command{"inspect", add_inspect},   Command{"convert", add_convert},
 };
 
 int complain(const std::string& message, int code) {
