@@ -20,13 +20,8 @@ TempFolder::~TempFolder() {
 }
 
 std::filesystem::path TempFolder::write(std::string_view name, std::string_view content) const {
-  std::filesystem::create_directories((path_ / name).parent_path());
-  return write_quickly(name, content);
-}
-
-std::filesystem::path TempFolder::write_quickly(std::string_view name,
-                                                std::string_view content) const {
   const std::filesystem::path path = path_ / name;
+  std::filesystem::create_directories(path.parent_path());
   std::ofstream file(path, std::ios::binary | std::ios::trunc);
   file.write(content.data(), static_cast<std::streamsize>(content.size()));
   if (!file.flush()) fail("cannot write ", path.string());

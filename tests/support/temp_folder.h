@@ -20,8 +20,6 @@ class TempFolder {
   std::filesystem::path operator/(std::string_view name) const { return path_ / name; }
   // Writes a file, making the folders it needs, and gives its path.
   std::filesystem::path write(std::string_view name, std::string_view content) const;
-  // The same in a folder that is there already, for loops of many files.
-  std::filesystem::path write_quickly(std::string_view name, std::string_view content) const;
 
  private:
   std::filesystem::path path_;

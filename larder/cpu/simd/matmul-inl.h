@@ -65,11 +65,53 @@ void finish(const MatmulRange& m, const V (&sum)[kRows][kCols], int64_t row, int
   }
 }
 
+// With up to this many rows a matmul is bound by memory. Each w row is then a stream of its own,
+// and the processor's prefetchers follow one stream better than four: the tile asks for the bytes
+// of w in the order in which they lie, this far ahead (measured: docs/performance.md).
+constexpr int kStreamedRows = 4;
+constexpr int64_t kPrefetchAhead = 5 * 1024;
+
+template <class Pair, int kCols>
+inline void prefetch_w(const char* w, int64_t i) {
+  constexpr int64_t kBytes = Pair::kStep * Pair::kWSize;  // of one w row in one step
+#pragma GCC unroll 8
+  for (int c = 0; c < kCols; ++c) {
+    if (c * kBytes % 64 == 0)
+      __builtin_prefetch(w + kCols * i * Pair::kWSize + c * kBytes + kPrefetchAhead);
+  }
+}
+
+// One step: elements i.. of kRows rows of x and kCols rows of w, all lanes or the first ones.
+template <class Pair, int kRows, int kCols, class LanesOf>
+inline void step(const MatmulRange& m, const char* x, const char* w, int64_t i, LanesOf lanes,
+                 typename Pair::Vec (&sum)[kRows][kCols]) {
+  typename Pair::Lanes xs[kRows];
+#pragma GCC unroll 8
+  for (int r = 0; r < kRows; ++r) xs[r] = lanes.x(x + r * m.x_stride + i * Pair::kXSize);
+#pragma GCC unroll 8
+  for (int c = 0; c < kCols; ++c) {
+    const typename Pair::Lanes ws = lanes.w(w + c * m.w_stride + i * Pair::kWSize);
+#pragma GCC unroll 8
+    for (int r = 0; r < kRows; ++r) sum[r][c] = Pair::dot(sum[r][c], xs[r], ws);
+  }
+}
+
+template <class Pair>
+struct AllLanes {
+  static typename Pair::Lanes x(const char* p) { return Pair::load_x(p); }
+  static typename Pair::Lanes w(const char* p) { return Pair::load_w(p); }
+};
+template <class Pair>
+struct LanesBefore {
+  int64_t n;
+  typename Pair::Lanes x(const char* p) const { return Pair::load_x_first(p, n); }
+  typename Pair::Lanes w(const char* p) const { return Pair::load_w_first(p, n); }
+};
+
 // kRows x kCols outputs from (row, col) on.
 template <class Pair, int kRows, int kCols>
 void tile(const MatmulRange& m, int64_t row, int64_t col) {
   using V = typename Pair::Vec;
-  using Lanes = typename Pair::Lanes;
   const char* x = static_cast<const char*>(m.x) + row * m.x_stride;
   const char* w = static_cast<const char*>(m.w) + col * m.w_stride;
   V sum[kRows][kCols];
@@ -80,29 +122,10 @@ void tile(const MatmulRange& m, int64_t row, int64_t col) {
 
   int64_t i = 0;
   for (; i + Pair::kStep <= m.k; i += Pair::kStep) {
-    Lanes xs[kRows];
-#pragma GCC unroll 8
-    for (int r = 0; r < kRows; ++r) xs[r] = Pair::load_x(x + r * m.x_stride + i * Pair::kXSize);
-#pragma GCC unroll 8
-    for (int c = 0; c < kCols; ++c) {
-      const char* at = w + c * m.w_stride + i * Pair::kWSize;
-      const Lanes ws = Pair::load_w(at);
-#pragma GCC unroll 8
-      for (int r = 0; r < kRows; ++r) sum[r][c] = Pair::dot(sum[r][c], xs[r], ws);
-    }
+    if constexpr (kRows <= kStreamedRows && kCols > 1) prefetch_w<Pair, kCols>(w, i);
+    step<Pair, kRows, kCols>(m, x, w, i, AllLanes<Pair>{}, sum);
   }
-  if (i < m.k) {
-    Lanes xs[kRows];
-#pragma GCC unroll 8
-    for (int r = 0; r < kRows; ++r)
-      xs[r] = Pair::load_x_first(x + r * m.x_stride + i * Pair::kXSize, m.k - i);
-#pragma GCC unroll 8
-    for (int c = 0; c < kCols; ++c) {
-      const Lanes ws = Pair::load_w_first(w + c * m.w_stride + i * Pair::kWSize, m.k - i);
-#pragma GCC unroll 8
-      for (int r = 0; r < kRows; ++r) sum[r][c] = Pair::dot(sum[r][c], xs[r], ws);
-    }
-  }
+  if (i < m.k) step<Pair, kRows, kCols>(m, x, w, i, LanesBefore<Pair>{m.k - i}, sum);
   finish<V, kRows, kCols>(m, sum, row, col);
 }
 
@@ -125,7 +148,7 @@ void column(const MatmulRange& m, int64_t row_begin, int64_t row_end, int64_t co
 // A block of x that stays in the L2 cache (1 MiB on the machine this was measured on, 256 KiB on
 // the smallest) while all of w passes by; within it, four rows of w stay in L1 while the block
 // passes.
-constexpr int64_t kBlockBytes = 192 * 1024;
+constexpr int64_t kBlockBytes = 448 * 1024;
 
 template <class Pair, int kRows>
 void matmul_pair(const MatmulRange& m, int64_t row_begin, int64_t row_end, int64_t col_begin,
