@@ -34,7 +34,7 @@ struct Work {
   }
   float *v_tile, *zeros, *k_tile, *q;
   AttendParts span, total;
-  KVBlock block;
+  KVBlock blocks[2];
 };
 
 AttendParts from_row(const AttendParts& parts, int64_t row, int32_t padded_dim) {
@@ -101,10 +101,10 @@ const float* bias_of(const AttendArgs& args, const AttendTask& task, int64_t tok
 }
 
 // Folds one block into the parts of all rows of the tile, kTileRows at a time.
-void fold_block(const Call& call, const AttendTask& task, int64_t first, const Work& work,
-                const AttendParts& parts) {
+void fold_block(const Call& call, const AttendTask& task, int64_t first, uint64_t present,
+                const Work& work, const AttendParts& parts) {
   const AttendPlan& plan = call.plan;
-  const uint64_t allowed = allowed_lanes(call.args, task.row, first, work.block.present);
+  const uint64_t allowed = allowed_lanes(call.args, task.row, first, present);
   const int32_t rows = count_rows(call, task);
   for (int32_t row = 0; row < rows; row += kTileRows) {
     BlockWork part{.rows = std::min(kTileRows, rows - row),
@@ -133,13 +133,21 @@ void fold_span(const Call& call, const AttendTask& task, const KeyRange& keys, W
                const AttendParts& parts) {
   const AttendPlan& plan = call.plan;
   clear(parts, count_rows(call, task), plan.padded_dim);
+  const auto locate = [&](int64_t first, const KeyRange& wanted, KVBlock& block) {
+    locate_block(call.args.kv, {task.row, task.kv_head, first, wanted}, work.zeros, block);
+  };
+  // The block after the last is fetched, too: the next span, often this thread's next task.
+  const KeyRange all = row_keys(call.args.kv, task.row);
   int64_t first = floor_div(keys.begin, kAttendBlock) * kAttendBlock;
-  for (; first < keys.end; first += kAttendBlock) {
-    locate_block(call.args.kv, {task.row, task.kv_head, first, keys}, work.zeros, work.block);
-    if (work.block.present == 0) continue;
-    call.ops.load_k(work.block, plan.head_dim, work.k_tile);
-    call.ops.load_v(work.block, plan.head_dim, plan.padded_dim, work.v_tile);
-    fold_block(call, task, first, work, parts);
+  KVBlock *block = &work.blocks[0], *next = &work.blocks[1];
+  if (first < keys.end) locate(first, keys, *block);
+  for (; first < keys.end; first += kAttendBlock, std::swap(block, next)) {
+    const int64_t after = first + kAttendBlock;
+    locate(after, after < keys.end ? keys : all, *next);
+    if (block->present == 0) continue;
+    call.ops.load_k(*block, *next, plan.head_dim, work.k_tile);
+    call.ops.load_v(*block, *next, plan.head_dim, plan.padded_dim, work.v_tile);
+    fold_block(call, task, first, block->present, work, parts);
   }
 }
 

@@ -5,11 +5,12 @@
 namespace larder::cpu {
 namespace {
 
-// Loading a tile costs about as much as 4 rows of arithmetic on it, so 48 rows make it small; more
-// would push the tile's rows out of the first-level cache.
-constexpr int32_t kTargetRows = 48;
+// Loading a tile of keys costs as much as 4 rows of arithmetic on it, so 96 rows make it small
+// (docs/performance.md), where there are rows enough to keep all threads busy with such tiles.
+constexpr int64_t kTargetRows = 96;
+constexpr int64_t kTasksPerThread = 4;
 // Up to so many queries a row may be cut by spans: single tokens and drafts being verified.
-constexpr int32_t kSplitQueries = 8;
+constexpr int64_t kSplitQueries = 8;
 // With so many tiles a thread, whole tiles balance well enough.
 constexpr int64_t kTilesPerThread = 16;
 
@@ -18,7 +19,8 @@ int64_t count_blocks(const KeyRange& keys) {
   return floor_div(keys.end - 1, kAttendBlock) - floor_div(keys.begin, kAttendBlock) + 1;
 }
 
-int64_t pad(int64_t count) { return (count + kTilePad - 1) / kTilePad * kTilePad; }
+int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
+int64_t pad(int64_t count) { return ceil_div(count, kTilePad) * kTilePad; }
 
 void split_tile(const AttendTask& tile, FunctionRef<void(const AttendTask&)> body) {
   const int64_t first = first_span(tile.keys), spans = count_spans(tile.keys);
@@ -41,7 +43,9 @@ AttendPlan::AttendPlan(const AttendArgs& args, int num_threads) {
   head_dim = static_cast<int32_t>(args.q.shape[2]);
   padded_dim = static_cast<int32_t>(pad(head_dim));
   split = batch * kv_heads < kTilesPerThread * num_threads && total_q <= batch * kSplitQueries;
-  tile_queries = std::max(split ? kSplitQueries : 1, kTargetRows / group);
+  const int64_t fair = ceil_div(total_q * kv_heads, kTasksPerThread * num_threads);
+  const int64_t least = split ? kSplitQueries : 1;
+  tile_queries = static_cast<int32_t>(std::max(least, std::min(kTargetRows / group, fair)));
   int64_t keys = 0;
   for (int32_t s = 0; s < args.kv.num_segments; ++s) keys += args.kv.segment[s].max_len;
   if (args.window > 0 && args.window < keys) keys = std::min(keys, args.window + total_q);

@@ -53,8 +53,11 @@ struct BlockWork {
 
 // What an instruction set supplies. All of them are pure functions of their arguments.
 struct AttendOps {
-  void (*load_k)(const KVBlock& block, int32_t head_dim, float* k_tile);
-  void (*load_v)(const KVBlock& block, int32_t head_dim, int32_t padded_dim, float* v_tile);
+  // Fill the tiles of `block`, which has a lane present; `next` is what will be loaded next, or
+  // has no lane present.
+  void (*load_k)(const KVBlock& block, const KVBlock& next, int32_t head_dim, float* k_tile);
+  void (*load_v)(const KVBlock& block, const KVBlock& next, int32_t head_dim, int32_t padded_dim,
+                 float* v_tile);
   void (*fold_block)(const BlockWork& work);
   // into = merge(into, from), row by row; empty parts change nothing.
   void (*merge)(const AttendParts& into, const AttendParts& from, int32_t rows, int32_t padded_dim);

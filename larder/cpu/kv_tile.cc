@@ -60,13 +60,14 @@ void locate_in_segment(const KVSegment& segment, const BlockAsk& ask, KVBlock& b
 // lanes has one format wherever the stored ones do.
 void fill_absent(const void* zeros, KVBlock& block) {
   if (block.present == ~uint64_t{0} || block.present == 0) return;
-  KVFormat format = block.k_format[__builtin_ctzll(block.present)];
+  const int first = __builtin_ctzll(block.present);
+  KVFormat k_format = block.k_format[first], v_format = block.v_format[first];
   for (int lane = 0; lane < kTileKeys; ++lane) {
     if ((block.present >> lane & 1) != 0) {
-      format = block.k_format[lane];
+      k_format = block.k_format[lane], v_format = block.v_format[lane];
     } else {
-      block.k[lane] = zeros;
-      block.k_format[lane] = format;
+      block.k[lane] = block.v[lane] = zeros;
+      block.k_format[lane] = k_format, block.v_format[lane] = v_format;
     }
   }
 }

@@ -34,8 +34,7 @@ constexpr Kernels with_bf16_dot(Kernels table) {
 constinit const Kernels kAvx2Kernels = KernelSet<kAvx2Ops, kAttendAvx2>::table("avx2");
 constinit const Kernels kAvx512Kernels = Avx512Set::table("avx512");
 // round_rows stays the avx512 set's: VCVTNEPS2BF16 would make subnormal numbers zero.
-constinit const Kernels kAvx512Bf16Kernels =
-    with_bf16_dot(Avx512Set::table("avx512_bf16"));
+constinit const Kernels kAvx512Bf16Kernels = with_bf16_dot(Avx512Set::table("avx512_bf16"));
 
 }  // namespace larder::cpu
 #endif

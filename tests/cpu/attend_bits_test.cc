@@ -51,7 +51,7 @@ TEST(AttendBits, AloneIsAsInABatch) {
 TEST(AttendBits, EveryChunkingOfAPrefillIsTheSame) {
   for_each_set_and_problem([](const Kernels& set, const AttendData& data) {
     const AttendResult whole = attend_with_set(set, data, all_at_once(data));
-    for (const int64_t queries : {1, 2, 7, 8, 9, 33, 64}) {
+    for (const int64_t queries : {1, 7, 8, 9, 33, 64}) {
       SCOPED_TRACE(queries);
       for (const bool growing : {false, true})
         EXPECT_EQ(first_difference(whole, attend_with_set(set, data, chunks(data, queries),
@@ -72,23 +72,26 @@ TEST(AttendBits, AnyNumberOfThreadsIsTheSame) {
   });
 }
 
+// Every page size with every number of segments, as a ring and not; each problem takes a fourth of
+// them.
 TEST(AttendBits, EveryLayoutIsTheSame) {
   for_each_set_and_problem([](const Kernels& set, const AttendData& data) {
+    uint64_t turn = 0;
     for (const DType dtype : {DType::kF32, DType::kBF16}) {
       KVLayout layout{.k_dtype = dtype, .v_dtype = dtype};
       const AttendResult plain = attend_with_set(set, data, all_at_once(data), {layout});
       for (const int32_t block_size : {0, 1, 4, 16, 64, 100}) {
-        for (const bool ring : {false, true}) {
-          for (const int32_t segments : {1, 2, 3}) {
-            layout.block_size = block_size, layout.ring = ring, layout.segments = segments;
-            layout.heads_inside = !layout.heads_inside, ++layout.seed;
-            SCOPED_TRACE(
-                str("pages of ", block_size, ring ? " in a ring" : "", ", segments ", segments));
-            EXPECT_EQ(
-                first_difference(plain, attend_with_set(set, data, all_at_once(data), {layout})),
-                "");
-          }
+        for (const int32_t shape : {1, 2, 3, 4, 5, 6}) {
+          layout.block_size = block_size;
+          layout.ring = shape > 3, layout.segments = 1 + shape % 3;
+          layout.heads_inside = !layout.heads_inside, ++layout.seed;
+          if (++turn % 4 != data.problem.seed % 4) continue;
+          SCOPED_TRACE(str("pages of ", block_size, layout.ring ? " in a ring" : "", ", segments ",
+                           layout.segments));
+          EXPECT_EQ(
+              first_difference(plain, attend_with_set(set, data, all_at_once(data), {layout})), "");
         }
+        ++turn;
       }
     }
   });
@@ -112,11 +115,10 @@ TEST(AttendBits, ManySeamsAreTheSame) {
   }
 }
 
-// Rows of 16 keys of each of two formats meet within a block: whatever tile a lane is loaded
-// with, its bits are the same.
 TEST(AttendBits, UnusedSlotsMayHoldAnything) {
   for_each_set_and_problem([](const Kernels& set, const AttendData& data) {
     for (const DType dtype : {DType::kF32, DType::kF16, DType::kBF16}) {
+      if (dtype != DType::kF16 && data.problem.seed % 2 != 0) continue;
       KVLayout layout{.k_dtype = dtype, .v_dtype = dtype, .block_size = 16, .filler = 0};
       const AttendResult zeros = attend_with_set(set, data, all_at_once(data), {layout});
       for (const float filler :

@@ -31,6 +31,7 @@ struct AttendAvx2 {
   // 8 x 8: within 128-bit halves by pairs and pairs of pairs, then the halves themselves.
   static void transpose(V (&rows)[8]) {
     __m256 half[8];
+#pragma GCC unroll 16
     for (int i = 0; i < 8; i += 4) {
       const __m256d a = pairs<0>(rows[i], rows[i + 1]), b = pairs<1>(rows[i], rows[i + 1]);
       const __m256d c = pairs<0>(rows[i + 2], rows[i + 3]), d = pairs<1>(rows[i + 2], rows[i + 3]);
@@ -39,6 +40,7 @@ struct AttendAvx2 {
       half[i + 2] = _mm256_castpd_ps(_mm256_unpacklo_pd(b, d));
       half[i + 3] = _mm256_castpd_ps(_mm256_unpackhi_pd(b, d));
     }
+#pragma GCC unroll 16
     for (int i = 0; i < 4; ++i) {
       rows[i].v = _mm256_permute2f128_ps(half[i], half[i + 4], 0x20);
       rows[i + 4].v = _mm256_permute2f128_ps(half[i], half[i + 4], 0x31);

@@ -25,6 +25,7 @@ struct AttendAvx512 {
   // 16 x 16: within 128-bit quarters by pairs and pairs of pairs, then the quarters themselves.
   static void transpose(V (&rows)[16]) {
     __m512 quarter[16];
+#pragma GCC unroll 16
     for (int i = 0; i < 16; i += 4) {
       const __m512d a = pairs<0>(rows[i], rows[i + 1]), b = pairs<1>(rows[i], rows[i + 1]);
       const __m512d c = pairs<0>(rows[i + 2], rows[i + 3]), d = pairs<1>(rows[i + 2], rows[i + 3]);
@@ -33,6 +34,7 @@ struct AttendAvx512 {
       quarter[i + 2] = _mm512_castpd_ps(_mm512_unpacklo_pd(b, d));
       quarter[i + 3] = _mm512_castpd_ps(_mm512_unpackhi_pd(b, d));
     }
+#pragma GCC unroll 16
     for (int i = 0; i < 4; ++i) {
       const __m512 even_low = halves<0x88>(quarter[i], quarter[i + 4]);
       const __m512 odd_low = halves<0xDD>(quarter[i], quarter[i + 4]);

@@ -24,20 +24,28 @@ struct TileProduct {
 template <class V, int kRows, int kVectors>
 void multiply_tile(const TileProduct& t) {
   V sum[kRows][kVectors];
-  for (int m = 0; m < kRows; ++m)
-    for (int n = 0; n < kVectors; ++n) sum[m][n] = V::load(t.c + m * t.c_stride + n * V::kLanes);
   const float *a = t.a, *b = t.b;
-  const int64_t a_stride = t.a_stride, b_stride = t.b_stride;
+  float* c = t.c;
+  const int64_t a_stride = t.a_stride, b_stride = t.b_stride, c_stride = t.c_stride;
+#pragma GCC unroll 8
+  for (int m = 0; m < kRows; ++m)
+#pragma GCC unroll 8
+    for (int n = 0; n < kVectors; ++n) sum[m][n] = V::load(c + m * c_stride + n * V::kLanes);
   for (int64_t k = t.count; k > 0; --k, ++a, b += b_stride) {
     V right[kVectors];
+#pragma GCC unroll 8
     for (int n = 0; n < kVectors; ++n) right[n] = V::load(b + n * V::kLanes);
+#pragma GCC unroll 8
     for (int m = 0; m < kRows; ++m) {
       const V left = V::set1(a[m * a_stride]);
+#pragma GCC unroll 8
       for (int n = 0; n < kVectors; ++n) sum[m][n] = fma(left, right[n], sum[m][n]);
     }
   }
+#pragma GCC unroll 8
   for (int m = 0; m < kRows; ++m)
-    for (int n = 0; n < kVectors; ++n) sum[m][n].store(t.c + m * t.c_stride + n * V::kLanes);
+#pragma GCC unroll 8
+    for (int n = 0; n < kVectors; ++n) sum[m][n].store(c + m * c_stride + n * V::kLanes);
 }
 
 // Vectors side by side that fit beside each other in the registers for so many rows.
