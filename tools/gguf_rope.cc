@@ -71,8 +71,11 @@ Json scaling_by_key(const GgufFile& file) {
             " is not supported (none, linear, yarn)");
   }
   Json yarn = {{"rope_type", "yarn"}, {"factor", positive(file, "llama.rope.scaling.factor", {})}};
-  if (const auto original = file.integer("llama.rope.scaling.original_context_length"))
+  constexpr std::string_view kOriginalKey = "llama.rope.scaling.original_context_length";
+  if (const auto original = file.integer(kOriginalKey)) {
+    if (*original < 1) fail(file.name(), ": metadata ", in_quotes(kOriginalKey), " is ", *original);
     yarn["original_max_position_embeddings"] = *original;
+  }
   return yarn;
 }
 

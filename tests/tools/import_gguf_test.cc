@@ -223,6 +223,9 @@ TEST(ImportGguf, RopeScalingIsWrittenOrRefused) {
   EXPECT_EQ(scaling["rope_type"], "yarn");
   EXPECT_EQ(scaling["factor"], 4);
   EXPECT_EQ(scaling["original_max_position_embeddings"], 32);
+  yarn.remove("llama.rope.scaling.original_context_length");
+  yarn.number("llama.rope.scaling.original_context_length", 0);
+  expect_refused(yarn, "original_context_length\" is 0");
   GgufBuilder linear = tiny_llama();
   linear.text("llama.rope.scaling.type", "linear");
   linear.real("llama.rope.scaling.factor", 2.5f);
