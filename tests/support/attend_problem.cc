@@ -116,8 +116,9 @@ Gathered::Gathered(const AttendData& data, const std::vector<Piece>& pieces, con
     content.len.push_back(run.growing ? std::clamp<int64_t>(past, 0, row.k_len) : row.k_len);
     content.first.push_back(row.k_first);
     if (!data.key_mask.empty())
-      key_mask.insert(key_mask.end(), data.key_mask.begin() + at(piece.row) * data.max_k,
-                      data.key_mask.begin() + (at(piece.row) + 1) * data.max_k);
+      key_mask.insert(key_mask.end(),
+                      data.key_mask.begin() + static_cast<int64_t>(piece.row) * data.max_k,
+                      data.key_mask.begin() + (static_cast<int64_t>(piece.row) + 1) * data.max_k);
     if (p.bias != BiasKind::kDense) continue;
     for (int64_t head = 0; head < p.heads; ++head)
       for (int64_t i = 0; i < max_q; ++i)
