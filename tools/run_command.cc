@@ -38,7 +38,9 @@ int run_command(int argc, const char* const* argv) {
     app.parse(argc, argv);
     return action();
   } catch (const CLI::Success& asked) {  // --help, --version
-    return app.exit(asked);
+    const int code = app.exit(asked);
+    std::cout << std::endl;  // a footer has no end of line of its own
+    return code;
   } catch (const CLI::ParseError& error) {
     return complain(str(error.what(), "; see larder --help"), 2);
   } catch (const Error& error) {
