@@ -39,7 +39,8 @@ int run_command(int argc, const char* const* argv) {
     return action();
   } catch (const CLI::Success& asked) {  // --help, --version
     const int code = app.exit(asked);
-    std::cout << std::endl;  // a footer has no end of line of its own
+    // The footer of a help text has no end of line of its own.
+    if (dynamic_cast<const CLI::CallForHelp*>(&asked) != nullptr) std::cout << std::endl;
     return code;
   } catch (const CLI::ParseError& error) {
     return complain(str(error.what(), "; see larder --help"), 2);
