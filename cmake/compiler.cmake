@@ -13,9 +13,13 @@ if(CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
 endif()
 
 add_library(larder_flags INTERFACE)
-target_include_directories(larder_flags INTERFACE ${PROJECT_SOURCE_DIR})
 # No contraction: a product and a sum fuse only where the source says so, or bits would differ between compilers.
-target_compile_options(larder_flags INTERFACE -Wall -Wextra -Wshadow -ffp-contract=off)
+target_compile_options(larder_flags INTERFACE -ffp-contract=off)
+if(PROJECT_IS_TOP_LEVEL)  # a project that embeds larder chooses its own warnings
+  target_compile_options(larder_flags INTERFACE -Wall -Wextra -Wshadow)
+endif()
+# An index past a vector or a span ends a debug or sanitized program.
+target_compile_definitions(larder_flags INTERFACE $<$<NOT:$<CONFIG:Release>>:_GLIBCXX_ASSERTIONS>)
 if(LARDER_WERROR)
   target_compile_options(larder_flags INTERFACE -Werror)
 endif()
@@ -41,4 +45,11 @@ function(larder_kernel_flags target)
   set_source_files_properties(${avx2} PROPERTIES COMPILE_OPTIONS "${f_avx2}")
   set_source_files_properties(${avx512} PROPERTIES COMPILE_OPTIONS "${f_avx512}")
   set_source_files_properties(${avx512_bf16} PROPERTIES COMPILE_OPTIONS "${f_avx512};-mavx512bf16")
+endfunction()
+
+# What a library of larder is, in this tree and installed: "larder/x/y.h" is found, C++20 is asked for.
+function(larder_library target export_name)
+  target_include_directories(${target} PUBLIC $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}> $<INSTALL_INTERFACE:include>)
+  target_compile_features(${target} PUBLIC cxx_std_20)
+  set_target_properties(${target} PROPERTIES EXPORT_NAME ${export_name})
 endfunction()

@@ -1,21 +1,10 @@
-# Every dependency, its Debian 12 package and version, and why. Nothing is vendored or downloaded by the build.
+# Every dependency, its Debian 12 package and version, and why (scripts/packages.txt is the list to install). Nothing is vendored or downloaded by the build.
 find_package(Threads REQUIRED)
 # nlohmann-json3-dev 3.11.2: config.json, safetensors headers, tokenizer.json.
 find_package(nlohmann_json 3.10 REQUIRED)
 
 if(LARDER_TEXT)
-  # libpcre2-dev 10.42: regular expressions with Unicode classes and look-ahead, as tokenizers are written with.
-  find_path(PCRE2_INCLUDE pcre2.h REQUIRED)
-  find_library(PCRE2_LIBRARY pcre2-8 REQUIRED)
-  add_library(larder_pcre2 INTERFACE)
-  target_include_directories(larder_pcre2 SYSTEM INTERFACE ${PCRE2_INCLUDE})
-  target_link_libraries(larder_pcre2 INTERFACE ${PCRE2_LIBRARY})
-  # libutf8proc-dev 2.8: Unicode normal forms and character classes.
-  find_path(UTF8PROC_INCLUDE utf8proc.h REQUIRED)
-  find_library(UTF8PROC_LIBRARY utf8proc REQUIRED)
-  add_library(larder_utf8proc INTERFACE)
-  target_include_directories(larder_utf8proc SYSTEM INTERFACE ${UTF8PROC_INCLUDE})
-  target_link_libraries(larder_utf8proc INTERFACE ${UTF8PROC_LIBRARY})
+  include(${CMAKE_CURRENT_LIST_DIR}/text_dependencies.cmake)
 endif()
 if(LARDER_TOOLS)
   # libcli11-dev 2.1.2: the command line.

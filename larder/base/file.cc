@@ -17,9 +17,10 @@ namespace {
 
 std::string reason(int error) { return std::generic_category().message(error); }
 
-// Opens a regular file for reading; the size comes from the open descriptor.
+// Opens a regular file for reading; the size comes from the open descriptor. O_NONBLOCK: a pipe is
+// refused below and must not block before that.
 int open_regular(const std::filesystem::path& path, size_t& size) {
-  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (fd < 0) fail_as(ErrorKind::kIo, "cannot open ", path.string(), ": ", reason(errno));
   struct stat info {};
   if (::fstat(fd, &info) != 0 || !S_ISREG(info.st_mode)) {

@@ -29,19 +29,17 @@ std::string human_bytes(double bytes) {
 }
 
 std::string in_quotes(std::string_view text, size_t limit) {
+  size_t end = text.size();
+  if (end > limit) {
+    end = limit;  // then back to where a character begins
+    while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xC0) == 0x80) --end;
+  }
   std::string out = "\"";
-  for (const char c : text.substr(0, limit)) {
+  for (const char c : text.substr(0, end)) {
     const auto byte = static_cast<unsigned char>(c);
     out.push_back(byte < 0x20 || byte == 0x7f ? '?' : c);
   }
-  // A cut must not leave half a character.
-  if (text.size() > limit) {
-    while (out.size() > 1 && (static_cast<unsigned char>(out.back()) & 0xC0) == 0x80)
-      out.pop_back();
-    if (out.size() > 1 && static_cast<unsigned char>(out.back()) >= 0xC0) out.pop_back();
-    out.append("...");
-  }
-  out.push_back('"');
+  out.append(end < text.size() ? "...\"" : "\"");
   return out;
 }
 

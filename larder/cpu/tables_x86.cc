@@ -7,6 +7,8 @@
 namespace larder::cpu {
 namespace {
 
+using Avx512Set = KernelSet<kAvx512Ops, kAttendAvx512>;
+
 DType bf16_matmul_input(DType compute, DType weight) {
   return compute == DType::kBF16 && weight == DType::kBF16 ? DType::kBF16 : DType::kF32;
 }
@@ -17,7 +19,7 @@ void bf16_matmul(const Exec& exec, const MatmulArgs& args) {
   if (is_bf16(args.x.dtype) && is_bf16(args.w.dtype)) {
     run_matmul(exec, args, matmul_bf16_dot);
   } else {
-    KernelSet<kAvx512Ops>::matmul(exec, args);
+    Avx512Set::matmul(exec, args);
   }
 }
 
@@ -29,11 +31,10 @@ constexpr Kernels with_bf16_dot(Kernels table) {
 
 }  // namespace
 
-constinit const Kernels kAvx2Kernels = KernelSet<kAvx2Ops>::table("avx2");
-constinit const Kernels kAvx512Kernels = KernelSet<kAvx512Ops>::table("avx512");
+constinit const Kernels kAvx2Kernels = KernelSet<kAvx2Ops, kAttendAvx2>::table("avx2");
+constinit const Kernels kAvx512Kernels = Avx512Set::table("avx512");
 // round_rows stays the avx512 set's: VCVTNEPS2BF16 would make subnormal numbers zero.
-constinit const Kernels kAvx512Bf16Kernels =
-    with_bf16_dot(KernelSet<kAvx512Ops>::table("avx512_bf16"));
+constinit const Kernels kAvx512Bf16Kernels = with_bf16_dot(Avx512Set::table("avx512_bf16"));
 
 }  // namespace larder::cpu
 #endif

@@ -34,11 +34,17 @@ void add(MemoryStats& stats, size_t bytes) {
 
 void* TrackingAllocator::allocate(size_t bytes, std::string_view tag) {
   if (bytes == 0) return nullptr;
+  MemoryStats* stats = nullptr;
+  {
+    // The tag's entry first: making it may throw, and then nothing has been handed out.
+    const std::lock_guard lock(mutex_);
+    auto it = tags_.find(tag);
+    if (it == tags_.end()) it = tags_.emplace(tag, MemoryStats{}).first;
+    stats = &it->second;
+  }
   void* p = inner_.allocate(bytes, tag);
   const std::lock_guard lock(mutex_);
-  auto it = tags_.find(tag);
-  if (it == tags_.end()) it = tags_.emplace(tag, MemoryStats{}).first;
-  add(it->second, bytes);
+  add(*stats, bytes);
   add(total_, bytes);
   return p;
 }

@@ -142,8 +142,10 @@ double read_float(DType dtype, const std::byte* p) {
   }
 }
 
-// Unsigned 64-bit values past the signed range keep their bits.
-int64_t read_integer(DType dtype, const std::byte* p) {
+// Wide enough for the values of i64 and u64 both.
+__extension__ typedef __int128 Wide;
+
+Wide read_integer(DType dtype, const std::byte* p) {
   switch (dtype) {
     case DType::kI8:
       return load<int8_t>(p);
@@ -156,8 +158,9 @@ int64_t read_integer(DType dtype, const std::byte* p) {
     case DType::kU32:
       return load<uint32_t>(p);
     case DType::kI64:
-    case DType::kU64:
       return load<int64_t>(p);
+    case DType::kU64:
+      return load<uint64_t>(p);
     default:
       return load<uint8_t>(p);  // u8, bool
   }
@@ -193,16 +196,12 @@ void write_float(DType dtype, std::byte* p, double value) {
 }
 
 template <class T>
-T saturate(int64_t value) {
-  if constexpr (sizeof(T) == 8) {
-    return static_cast<T>(value);
-  } else {
-    return static_cast<T>(
-        std::clamp<int64_t>(value, std::numeric_limits<T>::min(), std::numeric_limits<T>::max()));
-  }
+T saturate(Wide value) {
+  return static_cast<T>(
+      std::clamp<Wide>(value, std::numeric_limits<T>::min(), std::numeric_limits<T>::max()));
 }
 
-void write_integer(DType dtype, std::byte* p, int64_t value) {
+void write_integer(DType dtype, std::byte* p, Wide value) {
   switch (dtype) {
     case DType::kI8:
       return store(p, saturate<int8_t>(value));
@@ -217,18 +216,28 @@ void write_integer(DType dtype, std::byte* p, int64_t value) {
     case DType::kU32:
       return store(p, saturate<uint32_t>(value));
     case DType::kI64:
+      return store(p, saturate<int64_t>(value));
     case DType::kU64:
-      return store(p, value);
+      return store(p, saturate<uint64_t>(value));
     default:
       return store(p, static_cast<uint8_t>(value != 0));
   }
 }
 
-int64_t truncate(double value) {
+// The whole part, held within what Wide's users can store.
+Wide truncate(double value) {
   if (std::isnan(value)) return 0;
-  if (value >= 9.2233720368547758e18) return std::numeric_limits<int64_t>::max();
-  if (value <= -9.2233720368547758e18) return std::numeric_limits<int64_t>::min();
-  return static_cast<int64_t>(value);
+  return static_cast<Wide>(std::clamp(value, -0x1p64, 0x1p64));
+}
+
+// Past 2^53 a double cannot hold the integer; all that a narrower float needs to round right is
+// whether the lost bits were zero.
+double to_double_odd(Wide value) {
+  constexpr Wide kLost = 0x7FF;
+  const Wide magnitude = value < 0 ? -value : value;
+  if (magnitude >> 53 == 0 || (magnitude & kLost) == 0) return static_cast<double>(value);
+  const auto odd = static_cast<double>((magnitude & ~kLost) | (kLost + 1));
+  return value < 0 ? -odd : odd;
 }
 
 void copy_element(DType to, std::byte* out, DType from, const std::byte* in) {
@@ -237,11 +246,9 @@ void copy_element(DType to, std::byte* out, DType from, const std::byte* in) {
     if (is_float(to)) return write_float(to, out, value);
     return write_integer(to, out, to == DType::kBool ? (value != 0 ? 1 : 0) : truncate(value));
   }
-  const int64_t value = read_integer(from, in);
+  const Wide value = read_integer(from, in);
   if (!is_float(to)) return write_integer(to, out, value);
-  write_float(to, out,
-              from == DType::kU64 ? static_cast<double>(static_cast<uint64_t>(value))
-                                  : static_cast<double>(value));
+  write_float(to, out, to == DType::kF64 ? static_cast<double>(value) : to_double_odd(value));
 }
 
 void copy_axis(const TensorView& to, const TensorView& from, int axis, std::byte* out,

@@ -2,6 +2,7 @@
 // ranges for the threads, and leaves rare types to the reference set. Compiled for every machine.
 #pragma once
 
+#include "larder/cpu/attend_driver.h"
 #include "larder/cpu/reference/reference.h"
 #include "larder/cpu/simd/range_ops.h"
 
@@ -21,7 +22,7 @@ bool run_matmul(const Exec& exec, const MatmulArgs& args, MatmulFunction functio
 void run_rows(const Exec& exec, int64_t rows, int64_t elements,
               FunctionRef<void(int64_t begin, int64_t end)> body);
 
-template <const RangeOps& kOps>
+template <const RangeOps& kOps, const AttendOps& kAttendOps>
 struct KernelSet {
   static DType matmul_input(DType, DType) { return DType::kF32; }
 
@@ -88,6 +89,10 @@ struct KernelSet {
     if (!kOps.load(out, x, dtype, count)) reference::load(out, x, dtype, count);
   }
 
+  static void attend(const Exec& exec, const AttendArgs& args) {
+    attend_with(kAttendOps, exec, args);
+  }
+
   static constexpr Kernels table(const char* name) {
     return {
         .name = name,
@@ -100,8 +105,8 @@ struct KernelSet {
         .softcap = softcap,
         .store = store,
         .load = load,
-        .attend = reference::attend,
-        .attend_scratch = reference::attend_scratch,
+        .attend = attend,
+        .attend_scratch = attend_with_scratch,
     };
   }
 };

@@ -1,0 +1,20 @@
+# The libraries under larder::text. Read by larder's own build and, installed, by larderConfig.cmake.
+# libpcre2-dev 10.42: regular expressions with Unicode classes and look-ahead, as tokenizers are written with.
+# libutf8proc-dev 2.8: Unicode normal forms and character classes.
+function(larder_find_library target header library)
+  if(TARGET larder::${target})
+    return()
+  endif()
+  string(TOUPPER ${target} name)
+  find_path(${name}_INCLUDE ${header})
+  find_library(${name}_LIBRARY ${library})
+  mark_as_advanced(${name}_INCLUDE ${name}_LIBRARY)
+  if(NOT ${name}_INCLUDE OR NOT ${name}_LIBRARY)
+    message(FATAL_ERROR "larder's tokenizer needs ${target} (Debian: lib${target}-dev); or switch it off: -DLARDER_TEXT=OFF -DLARDER_TOOLS=OFF")
+  endif()
+  add_library(larder::${target} INTERFACE IMPORTED GLOBAL)
+  target_include_directories(larder::${target} SYSTEM INTERFACE ${${name}_INCLUDE})
+  target_link_libraries(larder::${target} INTERFACE ${${name}_LIBRARY})
+endfunction()
+larder_find_library(pcre2 pcre2.h pcre2-8)
+larder_find_library(utf8proc utf8proc.h utf8proc)

@@ -1,0 +1,128 @@
+// Eager attention: for each query and head all scores, one softmax in f32, then the weighted sum of
+// V, key after key. Plain loops, so that it can be read; it walks the view one token at a time and
+// serves as the reference for every fused path. The order of its sums is the order of positions, so
+// its bits do not depend on the batch, the chunking or the threads.
+#include <cmath>
+#include <limits>
+
+#include "larder/attention/attention.h"
+
+namespace larder {
+namespace {
+
+constexpr float kHidden = -std::numeric_limits<float>::infinity();
+
+// The address of one head of the i-th kept token of `row` in a segment.
+const void* address(const KVSegment& segment, const KVSide& side, int32_t row, int64_t i,
+                    int64_t head) {
+  int64_t slot = segment.begin[row] + i;
+  if (segment.wrap > 0) slot %= segment.wrap;
+  const int64_t offset =
+      segment.block_table[int64_t{row} * segment.table_stride + slot / segment.block_size];
+  return reinterpret_cast<const void*>(
+      side.data + static_cast<uintptr_t>(offset) + static_cast<uintptr_t>(head * side.head_stride) +
+      static_cast<uintptr_t>(slot % segment.block_size * side.token_stride));
+}
+
+// Calls body(position, segment, index in the segment) for every kept token of the row, oldest
+// first.
+template <class Body>
+void for_each_key(const KVView& kv, int32_t row, const Body& body) {
+  for (int32_t s = 0; s < kv.num_segments; ++s) {
+    const KVSegment& segment = kv.segment[s];
+    for (int64_t i = 0; i < segment.len[row]; ++i)
+      body(segment.first_position[row] + i, segment, i);
+  }
+}
+
+bool visible(const AttendArgs& args, int32_t row, int64_t query, int64_t key) {
+  if (args.causal && key > query) return false;
+  if (args.window > 0 && query - key >= args.window) return false;
+  return !args.key_mask || args.key_mask[row * args.key_mask_row + key] != 0;
+}
+
+struct Query {
+  int32_t row = 0, index = 0;  // batch row, number within the row
+  int64_t token = 0, head = 0;
+};
+
+// One query of one head. scores: room for every kept key; k_or_v: [head_dim].
+void attend_one(const Exec& exec, const AttendArgs& args, const Query& at, float* scores,
+                float* k_or_v) {
+  const int64_t heads = args.q.shape[1], dim = args.q.shape[2];
+  const int64_t kv_head = at.head / (heads / args.kv.num_kv_heads);
+  const int64_t position = args.q_position[at.token];
+  const float* q = args.q.as<float>() + at.token * args.q.stride[0] + at.head * args.q.stride[1];
+  const float* bias = args.bias ? args.bias + at.row * args.bias_row + at.head * args.bias_head +
+                                      at.index * args.bias_query
+                                : nullptr;
+  float most = args.sinks ? args.sinks[at.head] : kHidden;
+  int64_t n = 0;
+  for_each_key(args.kv, at.row, [&](int64_t key, const KVSegment& segment, int64_t i) {
+    float& score = scores[n++] = kHidden;
+    if (!visible(args, at.row, position, key)) return;
+    exec.kernels.load(k_or_v, address(segment, segment.k, at.row, i, kv_head), segment.k.dtype,
+                      dim);
+    float dot = 0;
+    for (int64_t d = 0; d < dim; ++d) dot += q[d] * k_or_v[d];
+    score = args.scale * dot;
+    if (args.softcap > 0) score = args.softcap * std::tanh(score / args.softcap);
+    if (bias) score += bias[key];
+    most = score > most ? score : most;
+  });
+  float sum = args.sinks && most != kHidden ? std::exp(args.sinks[at.head] - most) : 0;
+  for (int64_t i = 0; i < n; ++i) {
+    scores[i] = scores[i] == kHidden ? 0 : std::exp(scores[i] - most);
+    sum += scores[i];
+  }
+  float* out = args.out.as<float>() + at.token * args.out.stride[0] + at.head * args.out.stride[1];
+  for (int64_t d = 0; d < dim; ++d) out[d] = 0;
+  n = 0;
+  for_each_key(args.kv, at.row, [&](int64_t /*key*/, const KVSegment& segment, int64_t i) {
+    const float weight = scores[n++];
+    if (weight == 0)
+      return;  // hidden, or too small to count: what lies there may never have been written
+    exec.kernels.load(k_or_v, address(segment, segment.v, at.row, i, kv_head), segment.v.dtype,
+                      dim);
+    for (int64_t d = 0; d < dim; ++d) out[d] += weight / sum * k_or_v[d];
+  });
+  if (args.lse) args.lse[at.token * heads + at.head] = sum == 0 ? kHidden : most + std::log(sum);
+}
+
+int64_t most_keys(const AttendArgs& args) {
+  int64_t keys = 0;
+  for (int32_t s = 0; s < args.kv.num_segments; ++s) keys += args.kv.segment[s].max_len;
+  return keys;
+}
+
+}  // namespace
+
+size_t eager_attend_scratch(const AttendArgs& args, int num_threads) {
+  return static_cast<size_t>(num_threads) * (Arena::padded(most_keys(args), DType::kF32) +
+                                             Arena::padded(args.kv.head_dim, DType::kF32));
+}
+
+void eager_attend(const Exec& exec, const AttendArgs& args) {
+  const Arena::Mark mark(exec.scratch);
+  const int64_t threads = exec.threads.size(), keys = most_keys(args), dim = args.kv.head_dim;
+  // Rows padded apart, so that no two threads write to one cache line.
+  const auto padded_floats = [](int64_t n) {
+    return static_cast<int64_t>(Arena::padded(n, DType::kF32) / sizeof(float));
+  };
+  const TensorView scores = exec.scratch.take({threads, padded_floats(keys)}, DType::kF32);
+  const TensorView vectors = exec.scratch.take({threads, padded_floats(dim)}, DType::kF32);
+  const int64_t heads = args.q.shape[1];
+  exec.threads.parallel_for(args.q.shape[0] * heads, [&](int64_t begin, int64_t end, int thread) {
+    Query at;
+    for (int64_t i = begin; i < end; ++i) {
+      at.token = i / heads;
+      at.head = i % heads;
+      while (at.token >= args.q_start[at.row + 1]) ++at.row;
+      at.index = static_cast<int32_t>(at.token - args.q_start[at.row]);
+      attend_one(exec, args, at, scores.as<float>() + thread * scores.stride[0],
+                 vectors.as<float>() + thread * vectors.stride[0]);
+    }
+  });
+}
+
+}  // namespace larder

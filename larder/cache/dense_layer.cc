@@ -1,0 +1,276 @@
+#include "larder/cache/dense_layer.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "larder/base/error.h"
+#include "larder/tensor/kernels.h"
+
+namespace larder {
+namespace {
+
+template <class Apply>
+class PreparedChange final : public Change {
+ public:
+  explicit PreparedChange(Apply apply) : apply_(std::move(apply)) {}
+  void apply() noexcept override { apply_(); }
+
+ private:
+  Apply apply_;
+};
+
+template <class Apply>
+std::unique_ptr<Change> prepared(Apply apply) {
+  return std::make_unique<PreparedChange<Apply>>(std::move(apply));
+}
+
+int64_t blocks_for(int64_t len, int32_t block_size) { return (len + block_size - 1) / block_size; }
+
+}  // namespace
+
+DenseLayer::DenseLayer(const LayerSpec& spec, DType dtype, DenseStorage storage,
+                       Allocator& allocator)
+    : spec_(spec),
+      dtype_(dtype),
+      storage_(storage),
+      allocator_(allocator),
+      token_bytes_(checked_mul(spec.head_dim, static_cast<int64_t>(dtype_size(dtype)))),
+      head_bytes_(checked_mul(token_bytes_, storage.block_size)),
+      side_bytes_(checked_mul(head_bytes_, spec.num_kv_heads)) {
+  checked_mul(side_bytes_, 2);
+}
+
+int64_t DenseLayer::seq_len(int32_t row) const {
+  return row < batch() ? rows_[static_cast<size_t>(row)].len : 0;
+}
+
+int64_t DenseLayer::max_len() const {
+  if (storage_.max_blocks == DenseStorage::kUnbounded) return -1;
+  return int64_t{storage_.max_blocks} * storage_.block_size;
+}
+
+void DenseLayer::check(const Step& step) const {
+  for (int32_t b = 0; b < step.batch; ++b) {
+    const int64_t len = seq_len(step.slot[b]);
+    const int64_t first = step.q_len(b) > 0 ? step.position[step.q_start[b]] : len;
+    if (first != len) {
+      fail("row ", step.slot[b], " of the cache holds ", len,
+           " tokens, but the step begins at position ", first);
+    }
+    const int64_t need = len + step.q_len(b);
+    if (need > INT32_MAX)
+      fail_as(ErrorKind::kNoRoom, "row ", step.slot[b], " would pass ", INT32_MAX, " tokens");
+    if (max_len() >= 0 && need > max_len()) {
+      fail_as(ErrorKind::kNoRoom, "the cache is full: row ", step.slot[b], " needs ", need,
+              " tokens (", len, " held and ", step.q_len(b), " new), but max_cache_len is ",
+              max_len());
+    }
+  }
+}
+
+void DenseLayer::reserve(const Step& step) {
+  check(step);
+  int64_t most_blocks = 1;
+  int32_t rows = batch();
+  for (int32_t b = 0; b < step.batch; ++b) {
+    rows = std::max(rows, step.slot[b] + 1);
+    const int64_t len = seq_len(step.slot[b]) + step.q_len(b);
+    most_blocks = std::max(most_blocks, blocks_for(len, storage_.block_size));
+  }
+  const auto n = static_cast<size_t>(step.batch);
+  table_.reserve(n * static_cast<size_t>(most_blocks));
+  first_position_.assign(n, 0);
+  begin_.assign(n, 0);
+  len_.assign(n, 0);
+  rows_before_ = rows_.size();
+  rows_.resize(static_cast<size_t>(rows));
+  try {
+    for (int32_t b = 0; b < step.batch; ++b) {
+      Row& row = rows_[static_cast<size_t>(step.slot[b])];
+      make_writable(row, row.len + step.q_len(b));
+    }
+  } catch (...) {
+    cancel(step);
+    throw;
+  }
+}
+
+// Gives the row blocks of its own from its first unwritten token up to new_len.
+void DenseLayer::make_writable(Row& row, int64_t new_len) {
+  if (new_len == row.len) return;
+  const auto at = static_cast<size_t>(row.len / storage_.block_size);
+  if (at < row.blocks.size() && row.blocks[at].use_count() > 1) {
+    Block copy = take_block();
+    const auto used = static_cast<size_t>(
+        (row.len - static_cast<int64_t>(at) * storage_.block_size) * token_bytes_);
+    for (int64_t head = 0; head < 2 * int64_t{spec_.num_kv_heads}; ++head) {
+      if (used > 0)
+        std::memcpy(copy->data() + head * head_bytes_, row.blocks[at]->data() + head * head_bytes_,
+                    used);
+    }
+    row.blocks[at] = std::move(copy);
+  }
+  const auto need = static_cast<size_t>(blocks_for(new_len, storage_.block_size));
+  row.blocks.reserve(need);
+  while (row.blocks.size() < need) row.blocks.push_back(take_block());
+}
+
+DenseLayer::Block DenseLayer::take_block() {
+  if (!spare_.empty()) {
+    Block block = std::move(spare_.back());
+    spare_.pop_back();
+    return block;
+  }
+  return std::make_shared<Buffer>(allocator_, static_cast<size_t>(2 * side_bytes_), "kv");
+}
+
+std::byte* DenseLayer::token(const Row& row, int64_t index, int32_t head,
+                             int64_t side_offset) const {
+  const auto block = static_cast<size_t>(index / storage_.block_size);
+  return row.blocks[block]->data() + side_offset + head * head_bytes_ +
+         (index % storage_.block_size) * token_bytes_;
+}
+
+void DenseLayer::write(const Exec& exec, const TensorView& x, int64_t side_offset,
+                       const Step& step) const {
+  const int64_t row_floats = int64_t{spec_.num_kv_heads} * spec_.head_dim;
+  for (int32_t b = 0; b < step.batch; ++b) {
+    const Row& row = rows_[static_cast<size_t>(step.slot[b])];
+    for (int32_t i = 0; i < step.q_len(b); ++i) {
+      const float* from = x.as<float>() + (step.q_start[b] + i) * row_floats;
+      for (int32_t head = 0; head < spec_.num_kv_heads; ++head) {
+        exec.kernels.store(token(row, row.len + i, head, side_offset), dtype_,
+                           from + head * spec_.head_dim, spec_.head_dim);
+      }
+    }
+  }
+}
+
+KVView DenseLayer::append(const Exec& exec, const TensorView& k, const TensorView& v,
+                          const Step& step) {
+  write(exec, k, 0, step);
+  write(exec, v, side_bytes_, step);
+  return view_of(step);
+}
+
+KVView DenseLayer::view_of(const Step& step) {
+  int64_t stride = 1;
+  int32_t longest = 0;
+  for (int32_t b = 0; b < step.batch; ++b) {
+    const Row& row = rows_[static_cast<size_t>(step.slot[b])];
+    const auto i = static_cast<size_t>(b);
+    len_[i] = static_cast<int32_t>(row.len) + step.q_len(b);
+    longest = std::max(longest, len_[i]);
+    stride = std::max(stride, blocks_for(len_[i], storage_.block_size));
+  }
+  table_.assign(static_cast<size_t>(step.batch * stride), 0);
+  for (int32_t b = 0; b < step.batch; ++b) {
+    const Row& row = rows_[static_cast<size_t>(step.slot[b])];
+    const auto blocks =
+        static_cast<size_t>(blocks_for(len_[static_cast<size_t>(b)], storage_.block_size));
+    for (size_t i = 0; i < blocks; ++i) {
+      table_[static_cast<size_t>(b * stride) + i] =
+          reinterpret_cast<intptr_t>(row.blocks[i]->data());
+    }
+  }
+  KVView view{1, spec_.num_kv_heads, spec_.head_dim, {}};
+  KVSegment& segment = view.segment[0];
+  segment.k = {0, dtype_, head_bytes_, token_bytes_};
+  segment.v = {static_cast<uintptr_t>(side_bytes_), dtype_, head_bytes_, token_bytes_};
+  segment.block_table = table_.data();
+  segment.table_stride = static_cast<int32_t>(stride);
+  segment.block_size = storage_.block_size;
+  segment.first_position = first_position_.data();
+  segment.begin = begin_.data();
+  segment.len = len_.data();
+  segment.max_len = longest;
+  return view;
+}
+
+void DenseLayer::commit(const Step& step) {
+  if (step.tentative) return;
+  for (int32_t b = 0; b < step.batch; ++b)
+    rows_[static_cast<size_t>(step.slot[b])].len += step.q_len(b);
+}
+
+void DenseLayer::accept(const Step& step, std::span<const int32_t> count) {
+  for (int32_t b = 0; b < step.batch; ++b) {
+    LARDER_ASSERT(count[static_cast<size_t>(b)] >= 0 &&
+                  count[static_cast<size_t>(b)] <= step.q_len(b));
+    Row& row = rows_[static_cast<size_t>(step.slot[b])];
+    row.len += count[static_cast<size_t>(b)];
+    trim(row);
+  }
+}
+
+void DenseLayer::cancel(const Step& step) noexcept {
+  for (int32_t b = 0; b < step.batch; ++b) {
+    const auto slot = static_cast<size_t>(step.slot[b]);
+    if (slot >= rows_.size()) continue;
+    if (step.q_len(b) > 0) rows_[slot].len = step.position[step.q_start[b]];
+    trim(rows_[slot]);
+  }
+  if (rows_.size() > rows_before_) rows_.resize(rows_before_);
+}
+
+// A growing row gives back the blocks past its length; a fixed one keeps its block.
+void DenseLayer::trim(Row& row) noexcept {
+  if (storage_.max_blocks != DenseStorage::kUnbounded) return;
+  const auto need = static_cast<size_t>(blocks_for(row.len, storage_.block_size));
+  while (row.blocks.size() > need) row.blocks.pop_back();
+}
+
+void DenseLayer::retire(Block block) noexcept {
+  const bool fixed = storage_.max_blocks != DenseStorage::kUnbounded;
+  if (fixed && block.use_count() == 1 && spare_.size() < spare_.capacity())
+    spare_.push_back(std::move(block));
+}
+
+void DenseLayer::read(int32_t row_index, const TensorView& k, const TensorView& v) const {
+  LARDER_ASSERT(k.dtype == dtype_ && v.dtype == dtype_ && k.is_contiguous() && v.is_contiguous());
+  const int64_t len = seq_len(row_index);
+  for (int32_t head = 0; head < spec_.num_kv_heads; ++head) {
+    for (int64_t i = 0; i < len; ++i) {
+      const Row& row = rows_[static_cast<size_t>(row_index)];
+      const int64_t to = (head * len + i) * token_bytes_;
+      std::memcpy(k.bytes() + to, token(row, i, head, 0), static_cast<size_t>(token_bytes_));
+      std::memcpy(v.bytes() + to, token(row, i, head, side_bytes_),
+                  static_cast<size_t>(token_bytes_));
+    }
+  }
+}
+
+std::unique_ptr<Change> DenseLayer::select_rows(std::span<const int32_t> source) {
+  if (rows_.empty()) return prepared([]() noexcept {});  // never written: nothing to move
+  std::vector<Row> selected;
+  selected.reserve(source.size());
+  for (const int32_t row : source) {
+    if (row < 0 || row >= batch()) fail("row ", row, " of a cache of ", batch(), " rows");
+    selected.push_back(rows_[static_cast<size_t>(row)]);
+  }
+  if (storage_.max_blocks != DenseStorage::kUnbounded) spare_.reserve(rows_.size());
+  return prepared([this, selected = std::move(selected)]() mutable noexcept {
+    std::swap(rows_, selected);
+    for (Row& old : selected) {
+      for (Block& block : old.blocks) retire(std::move(block));
+    }
+  });
+}
+
+std::unique_ptr<Change> DenseLayer::crop(std::span<const int64_t> len) {
+  std::vector<int64_t> kept(len.begin(), len.end());
+  return prepared([this, kept = std::move(kept)]() noexcept {
+    for (size_t r = 0; r < std::min(kept.size(), rows_.size()); ++r) {
+      rows_[r].len = std::clamp<int64_t>(kept[r], 0, rows_[r].len);
+      trim(rows_[r]);
+    }
+  });
+}
+
+void DenseLayer::reset() noexcept {
+  rows_.clear();
+  spare_.clear();
+}
+
+}  // namespace larder

@@ -1,0 +1,71 @@
+// What passes between the attention driver (ordinary code) and the code of one instruction set.
+// Plain data only: files with flags of their own include this and nothing that could make the
+// linker keep an inline function compiled for them.
+//
+// Words: a *lane* is a key's place in its block of 64 positions; a *row* is one query with one of
+// its heads. Rows that share a key head share the tiles of K and V. A *part* (m, l, o) is the
+// unnormalised result over some keys: m the largest score, l the sum of exp(score - m), o the sum
+// of exp(score - m) * v; l = 0 says that no key was visible.
+#pragma once
+
+#include <cstdint>
+
+namespace larder::cpu {
+
+constexpr int kTileKeys = 64;  // kAttendBlock of tensor/kernels.h
+constexpr int kTileRows =
+    6;  // rows a call of fold_block takes: 6 x 4 sums fill AVX-512's registers
+constexpr int kTilePad = 16;  // rows of tiles and parts are padded to the widest vector
+
+// How a stored token lies in memory. A new format is a new value here, a case in kv_tile.cc and one
+// in simd/kv_tile-inl.h; no arithmetic changes.
+enum class KVFormat : uint8_t { kF32, kF16, kBF16 };
+
+// Where the keys of one block lie, for one row of the batch and one key head.
+struct KVBlock {
+  uint64_t present = 0;  // lanes that the view holds (and that were asked for)
+  // Lanes that are not present point to zeros in K (a score is computed and dropped); V is not
+  // read.
+  const void* k[kTileKeys];
+  const void* v[kTileKeys];
+  KVFormat k_format[kTileKeys];
+  KVFormat v_format[kTileKeys];
+};
+
+// Parts of consecutive rows. o is [rows, padded_dim], its padding zero.
+struct AttendParts {
+  float* m;
+  float* l;
+  float* o;
+};
+
+// Scores, softmax and output of up to kTileRows rows over one block, folded into their parts.
+struct BlockWork {
+  int32_t rows = 0, head_dim = 0, padded_dim = 0;
+  const float* q = nullptr;       // [rows, head_dim]
+  const float* k_tile = nullptr;  // [head_dim, 64]: transposed, so that lanes are keys
+  const float* v_tile = nullptr;  // [64, padded_dim]; lanes that no row sees hold anything
+  float scale = 1, softcap = 0;
+  uint64_t visible[kTileRows];     // lanes that a row sees
+  const float* bias[kTileRows]{};  // of lane 0, or null; read at visible lanes only
+  AttendParts parts{};
+};
+
+// What an instruction set supplies. All of them are pure functions of their arguments.
+struct AttendOps {
+  // Fill the tiles of `block`, which has a lane present; `next` is what will be loaded next, or
+  // has no lane present.
+  void (*load_k)(const KVBlock& block, const KVBlock& next, int32_t head_dim, float* k_tile);
+  void (*load_v)(const KVBlock& block, const KVBlock& next, int32_t head_dim, int32_t padded_dim,
+                 float* v_tile);
+  void (*fold_block)(const BlockWork& work);
+  // into = merge(into, from), row by row; empty parts change nothing.
+  void (*merge)(const AttendParts& into, const AttendParts& from, int32_t rows, int32_t padded_dim);
+  // Merges the sink (or null) into the first row of `part`, then out = o / l; zeros where l is 0.
+  void (*finish_row)(const AttendParts& part, const float* sink, int32_t head_dim, float* out);
+};
+
+// Defined in the folders of the instruction sets.
+extern const AttendOps kAttendAvx2, kAttendAvx512;
+
+}  // namespace larder::cpu

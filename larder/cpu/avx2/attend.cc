@@ -1,0 +1,62 @@
+#if defined(__AVX2__)
+#include "larder/cpu/simd/attend-inl.h"
+#include "larder/cpu/simd/vec_avx2.h"
+
+namespace larder::cpu {
+namespace {
+
+struct AttendAvx2 {
+  using V = VecAvx2;
+  static constexpr int kSums = 12;  // of 16 registers; 2 hold the other factor, 1 a broadcast
+
+  static V::Mask mask(uint64_t bits) {
+    const __m256i lane = _mm256_setr_epi32(1, 2, 4, 8, 16, 32, 64, 128);
+    const __m256i set = _mm256_and_si256(_mm256_set1_epi32(static_cast<int>(bits)), lane);
+    return _mm256_castsi256_ps(_mm256_cmpeq_epi32(set, lane));
+  }
+  static uint64_t bits(V::Mask mask) { return static_cast<unsigned>(_mm256_movemask_ps(mask)); }
+  static V load_masked(const float* p, V::Mask mask) {
+    return {_mm256_maskload_ps(p, _mm256_castps_si256(mask))};
+  }
+
+  // The first and second bf16 of each 32-bit word, widened.
+  static V low_bf16(V words) {
+    return {_mm256_castsi256_ps(_mm256_slli_epi32(_mm256_castps_si256(words.v), 16))};
+  }
+  static V high_bf16(V words) {
+    const __m256i high = _mm256_set1_epi32(static_cast<int>(0xFFFF0000u));
+    return {_mm256_castsi256_ps(_mm256_and_si256(_mm256_castps_si256(words.v), high))};
+  }
+
+  // 8 x 8: within 128-bit halves by pairs and pairs of pairs, then the halves themselves.
+  static void transpose(V (&rows)[8]) {
+    __m256 half[8];
+#pragma GCC unroll 16
+    for (int i = 0; i < 8; i += 4) {
+      const __m256d a = pairs<0>(rows[i], rows[i + 1]), b = pairs<1>(rows[i], rows[i + 1]);
+      const __m256d c = pairs<0>(rows[i + 2], rows[i + 3]), d = pairs<1>(rows[i + 2], rows[i + 3]);
+      half[i] = _mm256_castpd_ps(_mm256_unpacklo_pd(a, c));
+      half[i + 1] = _mm256_castpd_ps(_mm256_unpackhi_pd(a, c));
+      half[i + 2] = _mm256_castpd_ps(_mm256_unpacklo_pd(b, d));
+      half[i + 3] = _mm256_castpd_ps(_mm256_unpackhi_pd(b, d));
+    }
+#pragma GCC unroll 16
+    for (int i = 0; i < 4; ++i) {
+      rows[i].v = _mm256_permute2f128_ps(half[i], half[i + 4], 0x20);
+      rows[i + 4].v = _mm256_permute2f128_ps(half[i], half[i + 4], 0x31);
+    }
+  }
+
+ private:
+  template <int kHigh>
+  static __m256d pairs(V a, V b) {
+    return _mm256_castps_pd(kHigh ? _mm256_unpackhi_ps(a.v, b.v) : _mm256_unpacklo_ps(a.v, b.v));
+  }
+};
+
+}  // namespace
+
+constinit const AttendOps kAttendAvx2 = make_attend_ops<AttendAvx2>();
+
+}  // namespace larder::cpu
+#endif

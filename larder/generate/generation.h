@@ -1,0 +1,112 @@
+// Generating tokens for one batch of prompts.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "larder/generate/sampler.h"
+#include "larder/generate/session.h"
+#include "larder/generate/stop_strings.h"
+
+namespace larder {
+
+struct Request {
+  std::vector<int32_t> prompt_ids;
+  int64_t max_new_tokens = 20;
+  SamplingParams sampling;
+  std::vector<int32_t> eos_token_ids;     // any of them ends the row and is part of its output_ids
+  std::vector<std::string> stop_strings;  // needs a TokenText
+};
+
+enum class FinishReason : uint8_t { kNone, kStop, kLength, kCancelled };
+std::string_view finish_reason_name(
+    FinishReason reason);  // "stop", "length", "cancelled"; "" while running
+
+struct Result {
+  std::vector<int32_t> output_ids;  // new tokens only
+  std::string text;  // what they add to the text of the prompt; empty without a TokenText
+  FinishReason finish_reason = FinishReason::kNone;
+};
+
+// Turns one row's ids into text as they come. push() may hold back what is not a whole character
+// yet; finish() gives it.
+class TokenText {
+ public:
+  virtual ~TokenText() = default;
+  virtual std::string push(int32_t id) = 0;
+  virtual std::string finish() = 0;
+};
+// Makes the TokenText of a row whose prompt is given.
+using MakeTokenText =
+    std::function<std::unique_ptr<TokenText>(std::span<const int32_t> prompt_ids)>;
+
+// What the callback sees: a new token and the text that may be shown because of it. At a row's end
+// one more event with id -1 gives the text that was held back, if there is some. Views are valid
+// during the call.
+struct TokenEvent {
+  int32_t row = 0;
+  int32_t id = -1;
+  std::string_view text;
+};
+
+struct GenerationOptions {
+  std::function<bool(const TokenEvent&)> on_token;  // false cancels the row; must not throw
+  std::function<bool()> interrupted;                // asked before each step; true cancels all rows
+  MakeTokenText make_text;                          // none: ids only
+  int32_t prefill_chunk = 512;                      // most prompt tokens a step
+};
+
+// Runs the rows of one batch to their ends. Row r uses cache row r; the session's cache must be
+// empty. Rows are packed, not padded: a row that has ended costs nothing, and every row's logits
+// are those it would have alone.
+class Generation {
+ public:
+  // Checks all requests before anything happens; throws one Error that names the request and the
+  // field. An empty prompt starts from bos_token_id where the model has one. max_new_tokens 0 gives
+  // no token and runs nothing.
+  Generation(Session& session, std::vector<Request> requests, GenerationOptions options = {});
+  ~Generation();
+
+  // One forward: a chunk of prompts, or one token for every row that still runs. False when all
+  // rows have ended. When it throws (out of memory, say), tokens and cache are as they were, and it
+  // may be called again.
+  bool step();
+  void run() {
+    while (step()) {
+    }
+  }
+
+  size_t batch() const { return rows_.size(); }
+  const Result& result(size_t row) const;
+  const std::vector<int32_t>& prompt_ids(
+      size_t row) const;          // with the bos that an empty prompt got
+  int64_t prompt_tokens() const;  // of all rows
+  int64_t new_tokens() const;
+  bool prefilled() const;  // every row has its first token, or has ended
+
+ private:
+  struct Row;
+  void check(const std::vector<Request>& requests) const;
+  void plan_step();
+  void plan_row(int32_t index, int32_t count);
+  void choose(const Step& step, const TensorView& logits);
+  void take_token(int32_t index, int32_t id);
+  void finish(Row& row, int32_t index, FinishReason reason);
+
+  Session& session_;
+  GenerationOptions options_;
+  SamplerScratch sampler_scratch_;
+  std::vector<std::unique_ptr<Row>> rows_;
+  // The step being built; sized once.
+  std::vector<int32_t> q_start_, slot_, ids_, logit_rows_, logit_owner_, chosen_;
+  std::vector<int64_t> position_;
+};
+
+// The common case: one prompt, run to its end.
+Result generate(Session& session, Request request, GenerationOptions options = {});
+
+}  // namespace larder

@@ -1,0 +1,19 @@
+#include "larder/generate/session.h"
+
+#include "larder/tensor/kernels.h"
+
+namespace larder {
+
+Session::Session(std::shared_ptr<const Decoder> model, const SessionOptions& options,
+                 Allocator& allocator, const CacheRegistry& registry)
+    : model_(std::move(model)),
+      allocator_(allocator),
+      attention_(options.attention),
+      cache_(registry.make(options.cache_implementation, model_->cache_layers(),
+                           {options.cache_dtype.value_or(model_->dtype()), options.max_cache_len},
+                           allocator)),
+      scratch_(allocator),
+      threads_(choose_threads(options.threads)),
+      exec_{choose_kernels(options.kernels), threads_, scratch_} {}
+
+}  // namespace larder

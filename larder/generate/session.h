@@ -1,0 +1,55 @@
+// A model with everything that one generation needs beside it: cache, scratch, threads, kernel set.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "larder/cache/registry.h"
+#include "larder/models/decoder.h"
+
+namespace larder {
+
+struct SessionOptions {
+  std::string cache_implementation = "dynamic";
+  std::optional<DType> cache_dtype;  // nullopt = the model's dtype
+  int64_t max_cache_len = 0;         // tokens a row, for the kinds of fixed size
+  AttentionKind attention = AttentionKind::kFused;
+  int threads = 0;      // 0 = the cores this process may use
+  std::string kernels;  // empty = the fastest set of this machine
+};
+
+// Keeps its model alive. Several sessions may share one model and run at once, each on a thread of
+// its own; one session is for one thread at a time. `allocator` gives the cache and the scratch,
+// and must outlive the session.
+class Session {
+ public:
+  Session(std::shared_ptr<const Decoder> model, const SessionOptions& options, Allocator& allocator,
+          const CacheRegistry& registry = CacheRegistry());
+  Session(const Session&) = delete;
+  Session& operator=(const Session&) = delete;
+
+  const Decoder& model() const { return *model_; }
+  Cache& cache() { return cache_; }
+  Exec& exec() { return exec_; }
+  Allocator& allocator() { return allocator_; }
+
+  // One step of the model over this session's cache; see Decoder::forward.
+  TensorView forward(const Step& step, std::span<const int32_t> ids,
+                     std::span<const int32_t> logit_rows) {
+    return model_->forward(exec_, step, ids, logit_rows, cache_, attention_);
+  }
+  // Empties the cache: the next generation starts anew.
+  void reset() noexcept { cache_.reset(); }
+
+ private:
+  std::shared_ptr<const Decoder> model_;
+  Allocator& allocator_;
+  AttentionKind attention_;
+  Cache cache_;
+  Arena scratch_;
+  ThreadPool threads_;
+  Exec exec_;
+};
+
+}  // namespace larder

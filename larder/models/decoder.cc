@@ -1,0 +1,282 @@
+#include "larder/models/decoder.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "larder/base/error.h"
+
+namespace larder {
+
+std::shared_ptr<const Decoder> Decoder::load(const std::filesystem::path& folder,
+                                             std::optional<DType> dtype, Allocator& allocator) {
+  if (dtype && *dtype != DType::kF32 && *dtype != DType::kF16 && *dtype != DType::kBF16) {
+    fail("dtype ", dtype_name(*dtype), " cannot be computed in; use f32, bf16 or f16");
+  }
+  DecoderConfig config = read_decoder_config(folder);
+  DecoderWeights weights = load_decoder_weights(folder, config, dtype, allocator);
+  const DType stored = weights.stored_dtype == DType::kF64 ? DType::kF32 : weights.stored_dtype;
+  return std::make_shared<Decoder>(std::move(config), std::move(weights), dtype.value_or(stored));
+}
+
+Decoder::Decoder(DecoderConfig config, DecoderWeights weights, DType dtype)
+    : config_(std::move(config)), weights_(std::move(weights)), dtype_(dtype) {
+  if (config_.rope.type != RopeType::kDynamic) inv_freq_ = rope_inv_freq(config_.rope);
+}
+
+std::vector<LayerSpec> Decoder::cache_layers() const {
+  std::vector<LayerSpec> specs;
+  for (const LayerType type : config_.layer_types) {
+    specs.push_back({static_cast<int32_t>(config_.num_key_value_heads),
+                     static_cast<int32_t>(config_.head_dim),
+                     type == LayerType::kSlidingAttention ? config_.sliding_window : 0});
+  }
+  return specs;
+}
+
+// The scratch of one step. T tokens, N logit rows.
+struct Decoder::Buffers {
+  TensorView x;         // [T, hidden] the residual stream
+  TensorView h;         // [T, hidden] what norms give
+  TensorView q;         // [T, heads, head_dim]
+  TensorView attended;  // the same shape
+  TensorView k, v;      // [T, kv heads, head_dim]
+  TensorView gate, up;  // [T, intermediate]
+  TensorView rounded;   // [T, widest input of a matmul] x rounded to dtype(), when that is not f32
+  TensorView cos_sin;   // [T, 2, rotated / 2]
+  TensorView last;      // [N, hidden]
+  TensorView logits;    // [N, vocab]
+};
+
+template <class Take>
+Decoder::Buffers Decoder::take_buffers(const Exec& exec, int64_t tokens, int64_t num_logits,
+                                       const Take& take) const {
+  const DecoderConfig& c = config_;
+  Buffers b;
+  b.logits = take(Shape{num_logits, c.vocab_size}, DType::kF32);
+  b.last = take(Shape{num_logits, c.hidden_size}, DType::kF32);
+  b.x = take(Shape{tokens, c.hidden_size}, DType::kF32);
+  b.h = take(Shape{tokens, c.hidden_size}, DType::kF32);
+  b.q = take(Shape{tokens, c.num_attention_heads, c.head_dim}, DType::kF32);
+  b.attended = take(Shape{tokens, c.num_attention_heads, c.head_dim}, DType::kF32);
+  b.k = take(Shape{tokens, c.num_key_value_heads, c.head_dim}, DType::kF32);
+  b.v = take(Shape{tokens, c.num_key_value_heads, c.head_dim}, DType::kF32);
+  b.gate = take(Shape{tokens, c.intermediate_size}, DType::kF32);
+  b.up = take(Shape{tokens, c.intermediate_size}, DType::kF32);
+  b.cos_sin = take(Shape{tokens, 2, c.rope.dim / 2}, DType::kF32);
+  const int64_t widest =
+      std::max({c.hidden_size, c.intermediate_size, c.num_attention_heads * c.head_dim});
+  if (dtype_ != DType::kF32) {
+    const int64_t rows = std::max(tokens, num_logits);
+    b.rounded = take(Shape{rows, widest}, exec.kernels.matmul_input(dtype_, dtype_));
+  }
+  return b;
+}
+
+size_t Decoder::scratch_bytes(const Exec& exec, const Step& step, int64_t num_logits,
+                              int64_t kv_len, AttentionKind attention) const {
+  size_t bytes = 0;
+  Buffers b = take_buffers(exec, step.total_q, num_logits, [&](const Shape& shape, DType dtype) {
+    bytes += Arena::padded(shape.count(), dtype);
+    return TensorView::contiguous(nullptr, dtype, shape);
+  });
+  size_t most = 0;
+  for (int64_t layer = 0; layer < config_.num_hidden_layers; ++layer) {
+    AttendArgs args = attend_args(step, layer, b);
+    args.kv = {1,
+               static_cast<int32_t>(config_.num_key_value_heads),
+               static_cast<int32_t>(config_.head_dim),
+               {}};
+    args.kv.segment[0].max_len = static_cast<int32_t>(kv_len);
+    most = std::max(most, attend_scratch_bytes(exec, attention, args));
+  }
+  return bytes + most;
+}
+
+AttendArgs Decoder::attend_args(const Step& step, int64_t layer, const Buffers& b) const {
+  AttendArgs args;
+  args.out = b.attended;
+  args.q = b.q;
+  args.batch = step.batch;
+  args.q_start = step.q_start;
+  args.q_position = step.position;
+  args.scale = static_cast<float>(config_.attention_scale);
+  args.softcap = static_cast<float>(config_.attn_logit_softcapping);
+  const bool slides =
+      config_.layer_types[static_cast<size_t>(layer)] == LayerType::kSlidingAttention;
+  args.window = slides ? config_.sliding_window : 0;
+  return args;
+}
+
+namespace {
+
+// A bound that changes rarely, so that a growing cache does not make the scratch grow at every
+// step.
+int64_t kv_bound(const Cache& cache, const Step& step) {
+  if (cache.max_len() >= 0) return cache.max_len();
+  int64_t longest = 0;
+  for (int32_t b = 0; b < step.batch; ++b)
+    longest = std::max(longest, cache.seq_len(step.slot[b]) + step.q_len(b));
+  constexpr int64_t kStep = 4096;
+  return (longest + kStep - 1) / kStep * kStep;
+}
+
+}  // namespace
+
+TensorView Decoder::forward(Exec& exec, const Step& step, std::span<const int32_t> ids,
+                            std::span<const int32_t> logit_rows, Cache& cache,
+                            AttentionKind kind) const {
+  LARDER_ASSERT(ids.size() == static_cast<size_t>(step.total_q));
+  for (const int32_t id : ids) {
+    if (id < 0 || id >= config_.vocab_size)
+      fail("token id ", id, " is outside the vocabulary 0..", config_.vocab_size - 1);
+  }
+  const auto num_logits = static_cast<int64_t>(logit_rows.size());
+  exec.scratch.reset();
+  exec.scratch.reserve(scratch_bytes(exec, step, num_logits, kv_bound(cache, step), kind));
+  cache.begin(step);
+  try {
+    const Buffers b = take_buffers(
+        exec, step.total_q, num_logits,
+        [&](const Shape& shape, DType dtype) { return exec.scratch.take(shape, dtype); });
+    embed(exec, ids, b.x);
+    rope_tables(step, b.cos_sin);
+    for (int64_t layer = 0; layer < config_.num_hidden_layers; ++layer) {
+      attention(exec, step, layer, cache, kind, b);
+      mlp(exec, weights_.layers[static_cast<size_t>(layer)], b);
+    }
+    head(exec, logit_rows, b);
+    return b.logits;
+  } catch (...) {
+    cache.cancel(step);
+    throw;
+  }
+}
+
+// Gemma multiplies in the activations' dtype, the multiplier rounded to it first.
+void Decoder::embed(const Exec& exec, std::span<const int32_t> ids, const TensorView& x) const {
+  const int64_t n = config_.hidden_size;
+  const TensorView& table = weights_.embed;
+  const auto round = [&](float value) {
+    if (dtype_ == DType::kBF16) return bf16_to_f32(f32_to_bf16(value));
+    return dtype_ == DType::kF16 ? f16_to_f32(f32_to_f16(value)) : value;
+  };
+  const float multiplier = round(static_cast<float>(config_.embedding_multiplier));
+  const int64_t row_bytes = n * static_cast<int64_t>(dtype_size(table.dtype));
+  for (size_t i = 0; i < ids.size(); ++i) {
+    float* out = x.as<float>() + static_cast<int64_t>(i) * n;
+    exec.kernels.load(out, table.bytes() + ids[i] * row_bytes, table.dtype, n);
+    if (multiplier == 1) continue;
+    for (int64_t j = 0; j < n; ++j) out[j] = round(out[j] * multiplier);
+  }
+}
+
+void Decoder::rope_tables(const Step& step, const TensorView& cos_sin) const {
+  const int64_t floats = config_.rope.dim;  // 2 * dim / 2 a token
+  for (int32_t b = 0; b < step.batch; ++b) {
+    if (step.q_len(b) == 0) continue;
+    const std::span positions(step.position + step.q_start[b], static_cast<size_t>(step.q_len(b)));
+    float* out = cos_sin.as<float>() + step.q_start[b] * floats;
+    if (config_.rope.type == RopeType::kDynamic) {
+      rope_cos_sin(rope_inv_freq(config_.rope, positions.back() + 1), config_.rope.attention_factor,
+                   positions, out);
+    } else {
+      rope_cos_sin(inv_freq_, config_.rope.attention_factor, positions, out);
+    }
+  }
+}
+
+void Decoder::norm(const Exec& exec, const TensorView& out, const TensorView& x,
+                   const float* weight) const {
+  exec.kernels.rms_norm(exec, out, x, weight, static_cast<float>(config_.norm_weight_offset),
+                        static_cast<float>(config_.rms_norm_eps));
+}
+
+namespace {
+
+TensorView rows_of(const TensorView& x) {
+  return x.shape.rank() == 2 ? x : x.reshape({x.shape[0], x.shape[1] * x.shape[2]});
+}
+
+// x [rows, n] as matmul wants it for `w`: itself in f32, else rounded into `room`.
+TensorView matmul_input(const Exec& exec, const TensorView& x, const TensorView& w, DType compute,
+                        const TensorView& room) {
+  if (compute == DType::kF32) return x;
+  const DType stored = exec.kernels.matmul_input(compute, w.dtype);
+  const TensorView out = TensorView::contiguous(room.data, stored, x.shape);
+  exec.kernels.round_rows(exec, out, x, compute);
+  return out;
+}
+
+}  // namespace
+
+void Decoder::linear(const Exec& exec, const TensorView& out, const TensorView& x,
+                     const LinearWeights& w, const Buffers& b, const float* residual) const {
+  MatmulArgs args;
+  args.out = rows_of(out);
+  args.x = matmul_input(exec, rows_of(x), w.w, dtype_, b.rounded);
+  args.w = w.w;
+  args.bias = w.bias;
+  args.residual = residual;
+  exec.kernels.matmul(exec, args);
+}
+
+namespace {
+
+void add_to(const Exec& exec, const TensorView& x, const TensorView& y) {
+  exec.threads.parallel_for(x.count(), [&](int64_t begin, int64_t end, int /*thread*/) {
+    float* to = x.as<float>();
+    const float* from = y.as<float>();
+    for (int64_t i = begin; i < end; ++i) to[i] += from[i];
+  });
+}
+
+}  // namespace
+
+void Decoder::attention(Exec& exec, const Step& step, int64_t layer, Cache& cache,
+                        AttentionKind kind, const Buffers& b) const {
+  const LayerWeights& w = weights_.layers[static_cast<size_t>(layer)];
+  norm(exec, b.h, b.x, w.input_norm);
+  linear(exec, b.q, b.h, w.q, b);
+  linear(exec, b.k, b.h, w.k, b);
+  linear(exec, b.v, b.h, w.v, b);
+  exec.kernels.rope(exec, b.q, b.cos_sin.as<float>(), config_.rope.dim / 2);
+  exec.kernels.rope(exec, b.k, b.cos_sin.as<float>(), config_.rope.dim / 2);
+  CacheLayer& kept = cache.layer(static_cast<int32_t>(layer));
+  AttendArgs args = attend_args(step, layer, b);
+  args.kv = kept.append(exec, b.k, b.v, step);
+  attend(exec, kind, args);
+  kept.commit(step);
+  if (!w.post_attention_norm) return linear(exec, b.x, b.attended, w.o, b, b.x.as<float>());
+  linear(exec, b.h, b.attended, w.o, b);
+  norm(exec, b.h, b.h, w.post_attention_norm);
+  add_to(exec, b.x, b.h);
+}
+
+void Decoder::mlp(const Exec& exec, const LayerWeights& w, const Buffers& b) const {
+  norm(exec, b.h, b.x, w.mlp_norm);
+  linear(exec, b.gate, b.h, w.gate, b);
+  linear(exec, b.up, b.h, w.up, b);
+  exec.kernels.gate_mul(exec, b.gate, b.up, config_.hidden_act);
+  if (!w.post_mlp_norm) return linear(exec, b.x, b.gate, w.down, b, b.x.as<float>());
+  linear(exec, b.h, b.gate, w.down, b);
+  norm(exec, b.h, b.h, w.post_mlp_norm);
+  add_to(exec, b.x, b.h);
+}
+
+void Decoder::head(const Exec& exec, std::span<const int32_t> logit_rows, const Buffers& b) const {
+  if (logit_rows.empty()) return;
+  const int64_t n = config_.hidden_size;
+  for (size_t i = 0; i < logit_rows.size(); ++i) {
+    std::memcpy(b.last.as<float>() + static_cast<int64_t>(i) * n,
+                b.x.as<float>() + logit_rows[i] * n, static_cast<size_t>(n) * sizeof(float));
+  }
+  norm(exec, b.last, b.last, weights_.final_norm);
+  linear(exec, b.logits, b.last, {weights_.lm_head, nullptr}, b);
+  if (config_.final_logit_softcapping > 0) {
+    exec.kernels.softcap(exec, b.logits.as<float>(), b.logits.count(),
+                         static_cast<float>(config_.final_logit_softcapping));
+  }
+}
+
+}  // namespace larder

@@ -1,0 +1,123 @@
+#include "larder/base/file.h"
+
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <fstream>
+#include <functional>
+#include <iterator>
+
+#include "larder/base/error.h"
+
+namespace larder {
+namespace {
+
+namespace fs = std::filesystem;
+
+// An empty folder of its own for each test, removed at its end.
+class Files : public testing::Test {
+ protected:
+  Files() {
+    std::string name = (fs::temp_directory_path() / "larder_file_test.XXXXXX").string();
+    if (::mkdtemp(name.data())) folder = name;
+  }
+  ~Files() override { fs::remove_all(folder); }
+
+  fs::path make(const char* name, std::string_view text) const {
+    std::ofstream(folder / name, std::ios::binary) << text;
+    return folder / name;
+  }
+  std::ptrdiff_t entries() const {
+    return std::distance(fs::directory_iterator(folder), fs::directory_iterator());
+  }
+
+  fs::path folder;
+};
+
+ErrorKind kind_of(const std::function<void()>& action, std::string* message = nullptr) {
+  try {
+    action();
+  } catch (const Error& e) {
+    if (message) *message = e.what();
+    return e.kind();
+  }
+  ADD_FAILURE() << "nothing was refused";
+  return ErrorKind::kInvalid;
+}
+
+TEST_F(Files, AMappingShowsTheBytesAndMovesAlong) {
+  MappedFile first(make("a", "hello"));
+  MappedFile second(std::move(first));
+  EXPECT_EQ(std::string(reinterpret_cast<const char*>(second.bytes().data()), 5), "hello");
+  MappedFile third(make("b", "x"));
+  third = std::move(second);
+  EXPECT_EQ(third.bytes().size(), 5u);
+}
+
+TEST_F(Files, AnEmptyFileMapsToNothing) {
+  EXPECT_EQ(MappedFile(make("empty", "")).bytes().size(), 0u);
+  EXPECT_EQ(read_file(folder / "empty"), "");
+}
+
+TEST_F(Files, AMissingFileIsNamedWithTheReason) {
+  std::string message;
+  EXPECT_EQ(kind_of([&] { MappedFile file(folder / "none"); }, &message), ErrorKind::kIo);
+  EXPECT_EQ(message, "cannot open " + (folder / "none").string() + ": No such file or directory");
+}
+
+TEST_F(Files, AFolderOrAPipeIsNotReadAndDoesNotHang) {
+  ASSERT_EQ(::mkfifo((folder / "pipe").c_str(), 0600), 0);
+  for (const fs::path& path : {folder, folder / "pipe"}) {
+    std::string message;
+    EXPECT_EQ(kind_of([&] { MappedFile file(path); }, &message), ErrorKind::kIo);
+    EXPECT_EQ(message, "cannot read " + path.string() + ": not a regular file");
+    EXPECT_THROW(read_file(path), Error);
+  }
+}
+
+TEST_F(Files, AFileAboveTheLimitIsRefused) {
+  const fs::path path = make("big", std::string(11, 'x'));
+  EXPECT_EQ(read_file(path, 11).size(), 11u);
+  EXPECT_EQ(kind_of([&] { read_file(path, 10); }), ErrorKind::kInvalid);
+}
+
+TEST_F(Files, AnAtomicFileAppearsWholeOnCommit) {
+  AtomicFile file(folder / "out");
+  file.write("abc", 3);
+  EXPECT_FALSE(fs::exists(folder / "out"));
+  file.commit();
+  EXPECT_EQ(read_file(folder / "out"), "abc");
+  EXPECT_EQ(entries(), 1);
+}
+
+TEST_F(Files, AThrowLeavesTheOldFileAndNoTemporaryOne) {
+  const fs::path path = make("out", "old");
+  EXPECT_THROW(
+      {
+        AtomicFile file(path);
+        file.write("new", 3);
+        fail("stop");
+      },
+      Error);
+  EXPECT_EQ(read_file(path), "old");
+  EXPECT_EQ(entries(), 1);
+}
+
+TEST_F(Files, ACommitThatCannotRenameLeavesNoTemporaryFile) {
+  fs::create_directories(folder / "out" / "inside");
+  EXPECT_EQ(kind_of([&] {
+              AtomicFile file(folder / "out");
+              file.write("new", 3);
+              file.commit();
+            }),
+            ErrorKind::kIo);
+  EXPECT_EQ(entries(), 1);
+}
+
+TEST_F(Files, AnAtomicFileInAMissingFolderIsRefused) {
+  EXPECT_EQ(kind_of([&] { AtomicFile file(folder / "none" / "out"); }), ErrorKind::kIo);
+}
+
+}  // namespace
+}  // namespace larder

@@ -1,0 +1,162 @@
+// Real configurations of public models, each with what a right reader resolves from it
+// (tests/data/configs/README.md).
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <filesystem>
+#include <string>
+
+#include "larder/base/error.h"
+#include "larder/base/file.h"
+#include "larder/models/decoder_config.h"
+#include "larder/models/family.h"
+#include "larder/models/kv_bytes.h"
+
+namespace larder {
+namespace {
+
+std::filesystem::path folder() {
+  return std::filesystem::path(LARDER_SOURCE_DIR) / "tests/data/configs";
+}
+
+const Json& index() {
+  static const Json json = parse_json(read_file(folder() / "index.json"), "index.json");
+  return json;
+}
+
+Json config_of(const Json& entry) {
+  const auto file = entry["file"].get<std::string>();
+  return parse_json(read_file(folder() / file), file);
+}
+
+// The index's numbers are float32 results in eight digits.
+void expect_near(double got, const Json& want) { EXPECT_NEAR(got / want.get<double>(), 1, 2e-6); }
+
+void expect_frequencies(const std::vector<double>& got, const Json& want) {
+  ASSERT_EQ(got.size(), want["n"].get<size_t>());
+  expect_near(got.front(), want["inv_freq_first"]);
+  expect_near(got[got.size() / 2], want["inv_freq_mid"]);
+  expect_near(got.back(), want["inv_freq_last"]);
+}
+
+void expect_rope(const RopeConfig& rope, const Json& want, int64_t context) {
+  EXPECT_EQ(rope.dim, want["dim"].get<int64_t>());
+  EXPECT_EQ(rope.theta, want["theta"].get<double>());
+  expect_frequencies(rope_inv_freq(rope, context), want);
+  expect_near(rope.attention_factor, want["attention_factor"]);
+  if (want.contains("at_twice_context"))
+    expect_frequencies(rope_inv_freq(rope, 2 * context), want["at_twice_context"]);
+}
+
+std::string name_of(LayerType type) {
+  if (type == LayerType::kFullAttention) return "full_attention";
+  return type == LayerType::kSlidingAttention ? "sliding_attention" : "chunked_attention";
+}
+
+void expect_sizes(const DecoderConfig& got, const Json& want) {
+  EXPECT_EQ(got.num_hidden_layers, want["num_hidden_layers"].get<int64_t>());
+  EXPECT_EQ(got.hidden_size, want["hidden_size"].get<int64_t>());
+  EXPECT_EQ(got.num_attention_heads, want["num_attention_heads"].get<int64_t>());
+  EXPECT_EQ(got.num_key_value_heads, want["num_key_value_heads"].get<int64_t>());
+  EXPECT_EQ(got.head_dim, want["head_dim"].get<int64_t>());
+  EXPECT_EQ(got.intermediate_size, want["intermediate_size"].get<int64_t>());
+  EXPECT_EQ(got.vocab_size, want["vocab_size"].get<int64_t>());
+  EXPECT_EQ(got.max_position_embeddings, want["context"].get<int64_t>());
+  EXPECT_EQ(got.sliding_window, want["window"].is_null() ? 0 : want["window"].get<int64_t>());
+}
+
+void expect_resolved(const DecoderConfig& got, const Json& entry) {
+  const Json& want = entry["resolved"];
+  expect_sizes(got, want);
+  EXPECT_EQ(got.tie_word_embeddings, want["tie_word_embeddings"].get<bool>());
+  EXPECT_EQ(got.eos_token_ids, want["eos_token_ids"].get<std::vector<int64_t>>());
+  EXPECT_EQ(got.rms_norm_eps, want["norm_eps"].get<double>());
+  expect_near(got.attention_scale, want["attention_scale"]);
+  ASSERT_TRUE(got.dtype);
+  EXPECT_EQ(got.dtype, dtype_from_name(want["dtype"].get<std::string>()));
+  const Json& types = entry["layer_types"];
+  ASSERT_EQ(got.layer_types.size(), types.size());
+  for (size_t i = 0; i < types.size(); ++i)
+    EXPECT_EQ(name_of(got.layer_types[i]), types[i].get<std::string>()) << "layer " << i;
+  expect_rope(got.rope, entry["rope"], got.max_position_embeddings);
+  EXPECT_EQ(kv_bytes_per_token(got, DType::kBF16), entry["kv"]["bytes_per_token"].get<int64_t>());
+  EXPECT_EQ(kv_bytes_per_token_per_layer(got, DType::kBF16),
+            entry["kv"]["bytes_per_token_per_layer"].get<int64_t>());
+}
+
+// One line that names the architecture, or one of the keys that the index lists.
+void expect_refused(const Json& config, const std::string& file) {
+  try {
+    read_decoder_config(config, file);
+    ADD_FAILURE() << "was read";
+  } catch (const Error& error) {
+    const std::string line = error.what();
+    const auto architecture = config["architectures"][0].get<std::string>();
+    EXPECT_NE(line.find(architecture), std::string::npos) << line;
+    EXPECT_NE(line.find(supported_architectures()), std::string::npos) << line;
+    EXPECT_EQ(line.find('\n'), std::string::npos) << line;
+  }
+}
+
+TEST(ConfigsFolder, EveryFileResolvesOrIsRefusedByName) {
+  int resolved = 0, refused = 0;
+  for (const auto& [name, entry] : index().items()) {
+    SCOPED_TRACE(name);
+    const Json config = config_of(entry);
+    const bool exists = find_family(config["architectures"][0].get<std::string>()) != nullptr;
+    if (exists && entry["expect"]["status"] == "supported") {
+      expect_resolved(read_decoder_config(folder() / entry["file"].get<std::string>()), entry);
+      ++resolved;
+    } else {
+      expect_refused(config, name);
+      ++refused;
+    }
+  }
+  EXPECT_EQ(resolved, 14);
+  EXPECT_EQ(refused, 20);
+}
+
+// The flags alone, under an architecture that is read: still no silent half of the model.
+TEST(ConfigsFolder, SupportableFlagsAreRefusedByNameUnderLlama) {
+  int flags = 0;
+  for (const auto& [name, entry] : index().items()) {
+    if (entry["expect"]["status"] != "supportable") continue;
+    Json config = config_of(entry);
+    config["architectures"] = {"LlamaForCausalLM"};
+    try {
+      read_decoder_config(config, name);
+      ADD_FAILURE() << name << " was read";
+    } catch (const Error& error) {
+      for (const Json& flag : entry["expect"]["flags"]) {
+        EXPECT_NE(std::string(error.what()).find(flag.get<std::string>()), std::string::npos)
+            << error.what();
+        ++flags;
+      }
+    }
+  }
+  EXPECT_EQ(flags, 5);
+}
+
+// Frequencies do not wait for a family: yarn, dynamic and linear of models that are refused.
+TEST(ConfigsFolder, RopeOfEveryFileWithASupportedType) {
+  int read = 0;
+  for (const auto& [name, entry] : index().items()) {
+    SCOPED_TRACE(name);
+    const Json& want = entry["rope"];
+    if (want.is_null() || want["type"] == "longrope") continue;
+    Json config = config_of(entry);
+    const Json& via = entry["expect"].contains("via") ? entry["expect"]["via"] : Json("");
+    Json text = via == "" ? config : config[via.get<std::string>()];
+    if (text.contains("rope_parameters")) text["rope_parameters"].erase("llama_4_scaling_beta");
+    const Json& context = entry["resolved"]["context"];
+    const int64_t length = context.is_null() ? 2048 : context.get<int64_t>();
+    expect_rope(read_rope_config(JsonFields(text, name), want["dim"].get<int64_t>(),
+                                 want["theta"].get<double>(), length),
+                want, length);
+    ++read;
+  }
+  EXPECT_EQ(read, 30);
+}
+
+}  // namespace
+}  // namespace larder

@@ -1,0 +1,158 @@
+#include "tests/support/cache_conformance.h"
+
+#include <algorithm>
+#include <cstring>
+#include <string>
+
+#include "larder/base/error.h"
+
+namespace larder::test {
+namespace {
+
+bool all_zero(const TensorView& view) {
+  return std::all_of(view.bytes(), view.bytes() + view.byte_size(),
+                     [](std::byte b) { return b == std::byte{0}; });
+}
+
+class Runner {
+ public:
+  Runner(const ConformanceCase& test, Comparison& result)
+      : test_(test),
+        result_(result),
+        cache_(make(test)),
+        padded_(cache_, machine_.exec, machine_.host) {}
+
+  void run() {
+    for (const Json& op : test_.json().at("ops")) {
+      where_ = str("op ", number_++, " ", op.at("op").get<std::string>());
+      if (op.at("op") == "update") {
+        update(op);
+      } else {
+        other(op.at("op"), op.at("argument"));
+      }
+      for (const Json& state : op.at("state")) check_state(state);
+    }
+  }
+
+ private:
+  static Cache make(const ConformanceCase& test) {
+    const Json& json = test.json();
+    int32_t layers = 1;
+    const Json* first = nullptr;
+    for (const Json& op : json.at("ops")) {
+      if (op.at("op") != "update") continue;
+      layers = std::max(layers, op.at("layer").get<int32_t>() + 1);
+      if (!first) first = &op;
+    }
+    const TensorView keys = test.tensor(first->at("keys"));
+    const std::vector<LayerSpec> specs(
+        static_cast<size_t>(layers),
+        LayerSpec{static_cast<int32_t>(keys.shape[1]), static_cast<int32_t>(keys.shape[3]), 0});
+    static HostAllocator host;
+    const bool fixed = json.at("class") == "StaticCache";
+    return CacheRegistry().make(fixed ? "static" : "dynamic", specs,
+                                {keys.dtype, fixed ? json.at("max_cache_len").get<int64_t>() : 0},
+                                host);
+  }
+
+  void update(const Json& op) {
+    const int32_t layer = op.at("layer");
+    const TensorView keys = test_.tensor(op.at("keys")), values = test_.tensor(op.at("values"));
+    std::optional<int64_t> position;
+    if (!op.at("cache_position").is_null()) position = op.at("cache_position").at(0).get<int64_t>();
+    same("mask_sizes_before", padded_.get_mask_sizes(keys.shape[2], layer),
+         op.at("mask_sizes_before"));
+    const KeyValues got = padded_.update(layer, keys, values, position);
+    same("returned keys", got.keys.view(), op.at("returns").at("keys"));
+    same("returned values", got.values.view(), op.at("returns").at("values"));
+  }
+
+  void other(const std::string& op, const Json& argument) {
+    if (op == "reorder_cache") return padded_.reorder_cache(argument.get<std::vector<int32_t>>());
+    if (op == "batch_select_indices")
+      return padded_.batch_select_indices(argument.get<std::vector<int32_t>>());
+    if (op == "batch_repeat_interleave")
+      return padded_.batch_repeat_interleave(argument.get<int64_t>());
+    if (op == "crop") return padded_.crop(argument.get<int64_t>());
+    if (op == "reset") return padded_.reset();
+    fail("unknown cache operation ", op);
+  }
+
+  void check_state(const Json& state) {
+    const int32_t layer = state.at("layer");
+    const auto number = [&](const char* name, int64_t got, int64_t expected) {
+      if (got != expected)
+        result_.note(str(where_, ", layer ", layer, ": ", name, " ", got, ", expected ", expected));
+    };
+    number("seq_length", padded_.get_seq_length(layer), state.at("seq_length"));
+    number("max_cache_shape", padded_.get_max_cache_shape(layer), state.at("max_cache_shape"));
+    for (const auto& [q_len, sizes] : state.at("mask_sizes").items()) {
+      same("mask_sizes", padded_.get_mask_sizes(std::stoll(q_len), layer), sizes);
+    }
+    const auto held = padded_.keys_values(layer);
+    for (const char* side : {"keys", "values"}) {
+      if (!state.contains(side)) {
+        if (held)
+          result_.note(
+              str(where_, ": layer ", layer, " holds ", side, ", the reference holds none"));
+      } else if (!held) {
+        // A fixed cache of the reference shows zeros when it is empty.
+        if (!all_zero(test_.tensor(state.at(side))))
+          result_.note(str(where_, ": layer ", layer, " holds no ", side));
+      } else {
+        same(side, std::string(side) == "keys" ? held->keys.view() : held->values.view(),
+             state.at(side));
+      }
+    }
+  }
+
+  void same(const std::string& what, std::pair<int64_t, int64_t> got, const Json& expected) {
+    if (got.first != expected.at(0) || got.second != expected.at(1)) {
+      result_.note(str(where_, ": ", what, " [", got.first, ", ", got.second, "], expected ",
+                       expected.dump()));
+    }
+  }
+
+  void same(const std::string& what, const TensorView& got, const std::string& name) {
+    const TensorView expected = test_.tensor(name);
+    if (!(got.shape == expected.shape) || got.dtype != expected.dtype) {
+      return result_.note(
+          str(where_, ": ", what, " ", got.shape.text(), ", expected ", expected.shape.text()));
+    }
+    if (std::memcmp(got.data, expected.data, static_cast<size_t>(got.byte_size())) != 0) {
+      result_.note(str(where_, ": ", what, " differ"));
+    }
+  }
+
+  const ConformanceCase& test_;
+  Comparison& result_;
+  Machine machine_;
+  Cache cache_;
+  PaddedCache padded_;
+  std::string where_;
+  int number_ = 0;
+};
+
+}  // namespace
+
+std::string cache_case_needs(const Json& json) {
+  const std::string kind = json.at("class");
+  if (kind != "DynamicCache" && kind != "StaticCache") return kind;
+  if (json.at("config").is_null()) return {};
+  const Json& config = json.at("config");
+  if (!config.at("layer_types").is_null()) {
+    for (const Json& type : config.at("layer_types")) {
+      if (type != "full_attention") return type;
+    }
+  } else if (!config.at("sliding_window").is_null() ||
+             !config.at("attention_chunk_size").is_null()) {
+    return "sliding or chunked layers";
+  }
+  return {};
+}
+
+void check_cache_case(const ConformanceCase& test, Comparison& result) {
+  Runner(test, result).run();
+}
+
+}  // namespace larder::test

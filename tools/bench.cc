@@ -1,0 +1,243 @@
+// larder bench: tokens a second, in llama-bench's terms.
+#include <chrono>
+#include <cmath>
+#include <iostream>
+#include <numeric>
+#include <thread>
+
+#include "larder/base/json.h"
+#include "tools/command.h"
+#include "tools/interrupt.h"
+#include "tools/model_flags.h"
+#include "tools/numbers.h"
+
+namespace larder::tools {
+namespace {
+
+constexpr int64_t kChunk = 512;  // prompt tokens a step
+
+struct Flags {
+  ModelFlags model;
+  std::vector<int64_t> n_prompt = {512}, n_gen = {64}, n_depth = {0};
+  int repetitions = 5;
+  std::string output = "table";
+};
+
+// One line of the result: n_prompt tokens after n_depth, or n_gen tokens one by one after n_depth.
+struct Test {
+  int64_t n_prompt, n_gen, n_depth;
+  int64_t tokens() const { return n_prompt + n_gen; }
+  std::string name() const {
+    return str(n_prompt > 0 ? str("pp", n_prompt) : str("tg", n_gen),
+               n_depth > 0 ? str(" @ d", n_depth) : "");
+  }
+};
+
+void check(const Flags& flags) {
+  for (const auto& [name, list] :
+       {std::pair{"-p", flags.n_prompt}, {"-n", flags.n_gen}, {"-d", flags.n_depth}}) {
+    for (const int64_t n : list) {
+      if (n < 0) fail(name, " ", n, " must not be negative");
+    }
+  }
+  if (flags.repetitions < 1) fail("-r ", flags.repetitions, " must be at least 1");
+  if (flags.output != "table" && flags.output != "json" && flags.output != "csv") {
+    fail("-o ", in_quotes(flags.output), " is not one of table, json, csv");
+  }
+}
+
+std::vector<Test> plan(const Flags& flags, int64_t context) {
+  std::vector<Test> tests;
+  for (const int64_t depth : flags.n_depth) {
+    for (const int64_t n : flags.n_prompt)
+      if (n > 0) tests.push_back({n, 0, depth});
+    for (const int64_t n : flags.n_gen)
+      if (n > 0) tests.push_back({0, n, depth});
+  }
+  if (tests.empty()) fail("nothing to measure: give -p or -n above 0");
+  for (const Test& test : tests) {
+    if (test.n_depth + test.tokens() > context) {
+      fail(test.name(), " needs ", test.n_depth + test.tokens(),
+           " tokens, but the model's context (max_position_embeddings) is ", context);
+    }
+  }
+  return tests;
+}
+
+// Any ids will do: speed does not depend on them. The same at every run.
+int32_t some_id(int64_t i, int64_t vocab) {
+  return static_cast<int32_t>((i * 2654435761 + 12345) % vocab);
+}
+
+class Runner {
+ public:
+  explicit Runner(Session& session)
+      : session_(session), vocab_(session.model().config().vocab_size) {}
+
+  // Brings the cache to `length` tokens: cuts it, or feeds what is missing.
+  bool set_depth(int64_t length) {
+    if (session_.cache().batch() > 0) session_.cache().crop(std::vector<int64_t>{length});
+    return feed(length - session_.cache().seq_len(0), kChunk);
+  }
+
+  // `count` tokens in steps of `chunk`, with logits of the last one, or of every token when they
+  // are fed one by one.
+  bool feed(int64_t count, int64_t chunk) {
+    for (int64_t done = 0; done < count; done += chunk) {
+      if (interrupted()) return false;
+      const int64_t n = std::min(chunk, count - done), first = session_.cache().seq_len(0);
+      ids_.resize(static_cast<size_t>(n));
+      position_.resize(static_cast<size_t>(n));
+      std::iota(position_.begin(), position_.end(), first);
+      for (int64_t i = 0; i < n; ++i) ids_[static_cast<size_t>(i)] = some_id(first + i, vocab_);
+      const int32_t q_start[] = {0, static_cast<int32_t>(n)}, slot = 0,
+                    last = static_cast<int32_t>(n) - 1;
+      const bool wanted = chunk == 1 || done + n == count;
+      session_.forward({1, static_cast<int32_t>(n), q_start, position_.data(), &slot, false}, ids_,
+                       std::span(&last, wanted ? 1 : 0));
+    }
+    return true;
+  }
+
+  // Nanoseconds of one run; -1 when interrupted.
+  int64_t time(const Test& test) {
+    if (!set_depth(test.n_depth)) return -1;
+    const auto start = std::chrono::steady_clock::now();
+    if (!feed(test.tokens(), test.n_prompt > 0 ? kChunk : 1)) return -1;
+    return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now() -
+                                                                start)
+        .count();
+  }
+
+ private:
+  Session& session_;
+  int64_t vocab_;
+  std::vector<int32_t> ids_;
+  std::vector<int64_t> position_;
+};
+
+double median(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  const size_t half = values.size() / 2;
+  return values.size() % 2 == 1 ? values[half] : (values[half - 1] + values[half]) / 2;
+}
+
+double deviation(const std::vector<double>& values) {
+  if (values.size() < 2) return 0;
+  const double mean =
+      std::accumulate(values.begin(), values.end(), 0.0) / static_cast<double>(values.size());
+  double sum = 0;
+  for (const double value : values) sum += (value - mean) * (value - mean);
+  return std::sqrt(sum / static_cast<double>(values.size() - 1));
+}
+
+Json result_of(const Test& test, const Flags& flags, const LoadedModel& loaded, Session& session,
+               const std::vector<int64_t>& samples_ns) {
+  std::vector<double> ns, ts;
+  for (const int64_t sample : samples_ns) {
+    ns.push_back(static_cast<double>(sample));
+    ts.push_back(static_cast<double>(test.tokens()) * 1e9 / static_cast<double>(sample));
+  }
+  const Decoder& model = *loaded.model();
+  const DecoderWeights& weights = model.weights();
+  const std::string kv(dtype_name(session.cache().layer(0).dtype()));
+  return {{"model_filename", flags.model.model},
+          {"model_type", str(model.config().model_type, " ", dtype_name(model.dtype()))},
+          {"model_size", weights.mapped_bytes + weights.converted_bytes},
+          {"kernels", session.exec().kernels.name},
+          {"cache", flags.model.cache},
+          {"attention", flags.model.attention},
+          {"n_batch", kChunk},
+          {"n_threads", session.exec().threads.size()},
+          {"type_k", kv},
+          {"type_v", kv},
+          {"n_prompt", test.n_prompt},
+          {"n_gen", test.n_gen},
+          {"n_depth", test.n_depth},
+          {"avg_ns", static_cast<int64_t>(median(ns))},
+          {"stddev_ns", static_cast<int64_t>(deviation(ns))},
+          {"avg_ts", median(ts)},
+          {"stddev_ts", deviation(ts)},
+          {"samples_ns", samples_ns},
+          {"samples_ts", ts}};
+}
+
+void print(const std::string& output, const Json& results, const std::vector<Test>& tests) {
+  if (output == "json") {
+    std::cout << results.dump(2) << std::endl;
+    return;
+  }
+  if (output == "csv") {
+    bool head = true;
+    for (const Json& row : results) {
+      std::vector<std::string> names, values;
+      for (const auto& [name, value] : row.items()) {
+        if (value.is_array()) continue;
+        names.push_back(name);
+        values.push_back(value.dump());
+      }
+      if (head) std::cout << join(names, ",") << "\n";
+      head = false;
+      std::cout << join(values, ",") << "\n";
+    }
+    std::cout << std::flush;
+    return;
+  }
+  std::cout << "| model | cache | kv | threads | kernels | test | t/s (median) "
+               "|\n|---|---|---|---:|---|---:|---:|\n";
+  for (size_t i = 0; i < tests.size(); ++i) {
+    const Json& row = results[i];
+    std::cout << str("| ", row["model_type"].get<std::string>(), " | ",
+                     row["cache"].get<std::string>(), " | ", row["type_k"].get<std::string>(),
+                     " | ", row["n_threads"].get<int64_t>(), " | ",
+                     row["kernels"].get<std::string>(), " | ", tests[i].name(), " | ",
+                     fixed(row["avg_ts"], 2), " ± ", fixed(row["stddev_ts"], 2), " |\n");
+  }
+  std::cout << std::flush;
+}
+
+int run(const Flags& flags) {
+  check(flags);
+  catch_interrupts();
+  LoadedModel loaded(flags.model);
+  const std::vector<Test> tests = plan(flags, loaded.model()->config().max_position_embeddings);
+  int64_t longest = 0;
+  for (const Test& test : tests) longest = std::max(longest, test.n_depth + test.tokens());
+  const auto session = loaded.session(longest);
+  Runner runner(*session);
+  Json results = Json::array();
+  for (const Test& test : tests) {
+    std::vector<int64_t> samples;
+    for (int run = 0; run <= flags.repetitions; ++run) {  // the first one warms up
+      const int64_t ns = runner.time(test);
+      if (ns < 0) return kInterrupted;
+      if (run > 0) samples.push_back(ns);
+    }
+    results.push_back(result_of(test, flags, loaded, *session, samples));
+  }
+  print(flags.output, results, tests);
+  return 0;
+}
+
+}  // namespace
+
+void add_bench(CLI::App& parent, std::function<int()>& action) {
+  CLI::App& app =
+      *parent.add_subcommand("bench", "Measure prefill and decode speed, in llama-bench's terms");
+  auto flags = std::make_shared<Flags>();
+  flags->model.add_to(app);
+  add_list(app, "-p,--n-prompt", flags->n_prompt,
+           "Prompt tokens to prefill after the depth (default 512; 0 leaves it out)");
+  add_list(app, "-n,--n-gen", flags->n_gen,
+           "Tokens to decode one by one after the depth (default 64; 0 leaves it out)");
+  add_list(app, "-d,--n-depth", flags->n_depth, "Tokens in the cache before (default 0)");
+  add_number(app, "-r,--repetitions", flags->repetitions,
+             "Timed runs of each test, after one to warm up (default 5)");
+  app.add_option("-o,--output", flags->output, "table, json or csv")->capture_default_str();
+  app.footer(
+      "avg_ts is the median of the runs.\n\nExample:\n  larder bench -m models/smollm2 -p 512 -n "
+      "64 -d 0,4096 --threads 2 -o json");
+  app.callback([flags, &action] { action = [flags] { return run(*flags); }; });
+}
+
+}  // namespace larder::tools

@@ -1,0 +1,94 @@
+#include "tools/model_flags.h"
+
+#include <sys/resource.h>
+
+#include "larder/base/error.h"
+#include "tools/numbers.h"
+
+namespace larder::tools {
+
+size_t parse_bytes(const std::string& flag, const std::string& text) {
+  size_t shift = 0;
+  std::string digits = text;
+  if (!text.empty()) {
+    const char last = text.back();
+    shift = last == 'K' || last == 'k'   ? 10
+            : last == 'M' || last == 'm' ? 20
+            : last == 'G' || last == 'g' ? 30
+                                         : 0;
+    if (shift > 0) digits.pop_back();
+  }
+  const auto count = parse_number<uint64_t>(flag, digits);
+  if (count > (SIZE_MAX >> shift))
+    fail(flag, " ", in_quotes(text), " is more bytes than 64 bits can count");
+  return static_cast<size_t>(count) << shift;
+}
+
+void ModelFlags::add_to(CLI::App& app) {
+  app.add_option("-m,--model", model,
+                 "Folder of a Hugging Face checkpoint: config.json, *.safetensors, tokenizer.json")
+      ->type_name("DIR")
+      ->required();
+  app.add_option(
+      "--dtype", dtype,
+      "What matmul inputs are rounded to: f32, bf16 or f16 (default: as the file stores them)");
+  app.add_option("--cache", cache, "cache_implementation: " + join(CacheRegistry().names(), ", "))
+      ->capture_default_str();
+  app.add_option("--cache-dtype", cache_dtype,
+                 "What the cache stores: f32, bf16 or f16 (default: as --dtype)");
+  add_number(app, "--max-cache-len", max_cache_len,
+             "Tokens a row of a static cache (default: what the run needs)");
+  app.add_option("--attention", attention, "fused or eager")->capture_default_str();
+  app.add_option("--kernels", kernels, "Kernel set (default: the fastest one of this machine)");
+  add_number(app, "--threads", threads, "Threads, 0 = the cores this process may use (default 0)");
+  app.add_option("--memory-limit", memory_limit,
+                 "Most bytes to allocate, as 1000000, 64K, 512M or 2G; mapped weights do not count")
+      ->type_name("BYTES");
+}
+
+namespace {
+
+std::optional<DType> float_dtype(const std::string& flag, const std::string& name) {
+  if (name.empty()) return std::nullopt;
+  const auto dtype = dtype_from_name(name);
+  if (!dtype || (*dtype != DType::kF32 && *dtype != DType::kBF16 && *dtype != DType::kF16)) {
+    fail(flag, " ", in_quotes(name), " is not one of f32, bf16, f16");
+  }
+  return dtype;
+}
+
+Allocator& outer(HostAllocator& host, std::optional<BudgetAllocator>& budget,
+                 const std::string& limit) {
+  if (limit.empty()) return host;
+  return budget.emplace(host, parse_bytes("--memory-limit", limit));
+}
+
+}  // namespace
+
+LoadedModel::LoadedModel(const ModelFlags& flags)
+    : tracking_(outer(host_, budget_, flags.memory_limit)) {
+  const auto dtype = float_dtype("--dtype", flags.dtype);
+  CacheRegistry().find(flags.cache);
+  if (flags.max_cache_len < 0)
+    fail("--max-cache-len ", flags.max_cache_len, " must not be negative");
+  choose_threads(flags.threads);
+  choose_kernels(flags.kernels);
+  options_ = {flags.cache,         float_dtype("--cache-dtype", flags.cache_dtype),
+              flags.max_cache_len, attention_kind(flags.attention),
+              flags.threads,       flags.kernels};
+  model_ = Decoder::load(flags.model, dtype, tracking_);
+}
+
+std::unique_ptr<Session> LoadedModel::session(int64_t needed) {
+  SessionOptions options = options_;
+  if (options.max_cache_len == 0) options.max_cache_len = needed;
+  return std::make_unique<Session>(model_, options, tracking_);
+}
+
+size_t peak_resident_bytes() {
+  rusage usage{};
+  getrusage(RUSAGE_SELF, &usage);
+  return static_cast<size_t>(usage.ru_maxrss) * 1024;
+}
+
+}  // namespace larder::tools

@@ -1,0 +1,48 @@
+// The flags that every subcommand with a model has, and what they lead to.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "larder/generate/session.h"
+
+namespace larder::tools {
+
+struct ModelFlags {
+  std::string model;
+  std::string dtype, cache = "dynamic", cache_dtype, attention = "fused", kernels;
+  int64_t max_cache_len = 0;
+  int threads = 0;
+  std::string memory_limit;
+
+  void add_to(CLI::App& app);
+};
+
+// The allocators and the model of one run. Not movable: the model points to the allocators.
+class LoadedModel {
+ public:
+  // Throws Error for flags that make no sense, before the model is read.
+  explicit LoadedModel(const ModelFlags& flags);
+  LoadedModel(const LoadedModel&) = delete;
+  LoadedModel& operator=(const LoadedModel&) = delete;
+
+  // A session; a cache of fixed size gets --max-cache-len, or `needed` tokens where the flag is not
+  // given.
+  std::unique_ptr<Session> session(int64_t needed);
+  const std::shared_ptr<const Decoder>& model() const { return model_; }
+  const TrackingAllocator& memory() const { return tracking_; }
+
+ private:
+  HostAllocator host_;
+  std::optional<BudgetAllocator> budget_;
+  TrackingAllocator tracking_;
+  SessionOptions options_;
+  std::shared_ptr<const Decoder> model_;
+};
+
+// The most memory that this process has had resident, mapped weights included.
+size_t peak_resident_bytes();
+
+}  // namespace larder::tools
