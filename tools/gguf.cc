@@ -73,7 +73,7 @@ class Cursor {
 
   // A number of things that follow, each of at least `least` bytes.
   size_t count(uint64_t value, size_t least, std::string_view what) const {
-    if (value > left() / least) {
+    if (value > left() / std::max<size_t>(least, 1)) {
       fail(name_, ": ", value, " ", what, " cannot fit in the ", left(), " bytes that are left");
     }
     return value;
@@ -201,8 +201,8 @@ std::string type_name(uint32_t type) {
 }
 
 GgufType checked_type(uint32_t type, const std::string& where) {
-  for (const GgufType known : {GgufType::kF32, GgufType::kF16, GgufType::kBF16, GgufType::kQ8_0,
-                               GgufType::kQ4_0, GgufType::kQ4_1}) {
+  for (const GgufType known : {GgufType::kF32, GgufType::kF16, GgufType::kBF16, GgufType::kQ80,
+                               GgufType::kQ40, GgufType::kQ41}) {
     if (type == static_cast<uint32_t>(known)) return known;
   }
   fail_as(ErrorKind::kUnsupported, where, "type ", type_name(type),
@@ -285,9 +285,9 @@ GgufBlock gguf_block(GgufType type) {
     case GgufType::kF16:
     case GgufType::kBF16:
       return {1, 2};
-    case GgufType::kQ4_0:
+    case GgufType::kQ40:
       return {32, 18};
-    case GgufType::kQ4_1:
+    case GgufType::kQ41:
       return {32, 20};
     default:
       return {32, 34};  // Q8_0
@@ -302,9 +302,9 @@ std::string_view gguf_type_name(GgufType type) {
       return "F16";
     case GgufType::kBF16:
       return "BF16";
-    case GgufType::kQ4_0:
+    case GgufType::kQ40:
       return "Q4_0";
-    case GgufType::kQ4_1:
+    case GgufType::kQ41:
       return "Q4_1";
     default:
       return "Q8_0";

@@ -15,8 +15,8 @@
 
 namespace larder::tools {
 
-// Element types that larder can turn into numbers. Values are the format's own.
-enum class GgufType : uint32_t { kF32 = 0, kF16 = 1, kQ4_0 = 2, kQ4_1 = 3, kQ8_0 = 8, kBF16 = 30 };
+// Element types that larder can turn into numbers. Values are the format's own; kQ40 is its Q4_0.
+enum class GgufType : uint32_t { kF32 = 0, kF16 = 1, kQ40 = 2, kQ41 = 3, kQ80 = 8, kBF16 = 30 };
 
 // Elements of one block of a row, and the bytes it takes.
 struct GgufBlock {

@@ -98,7 +98,7 @@ class Matcher {
  public:
   Matcher(const GgufFile& file, GgufLlama& model) : file_(file), model_(model) {}
 
-  void need(const std::string& from, const std::string& to, std::vector<int64_t> shape,
+  void need(const std::string& from, const std::string& to, const std::vector<int64_t>& shape,
             int64_t rope_heads = 0) {
     if (!take(from, to, shape, rope_heads)) fault(str(from, " is missing"));
   }

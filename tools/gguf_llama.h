@@ -17,6 +17,8 @@ struct GgufWeight {
   int64_t rope_heads = 0;  // heads whose rows llama.cpp interleaved; 0 = rows are in order
 };
 
+// A move of nlohmann's type is noexcept, which the check does not see through its assertions.
+// NOLINTNEXTLINE(bugprone-exception-escape)
 struct GgufLlama {
   Json config, generation_config;   // config.json, generation_config.json
   std::vector<GgufWeight> weights;  // in the order of the layers

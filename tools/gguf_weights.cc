@@ -58,9 +58,9 @@ void dequantize_row(const GgufTensor& tensor, int64_t row, std::span<float> out)
   const int64_t blocks = static_cast<int64_t>(out.size()) / block.elements;
   const std::byte* in = tensor.data + row * blocks * block.bytes;
   if (block.elements == 1) return plain(tensor.type, in, out);
-  const auto one = tensor.type == GgufType::kQ8_0   ? q8_0
-                   : tensor.type == GgufType::kQ4_0 ? q4_0
-                                                    : q4_1;
+  const auto one = tensor.type == GgufType::kQ80   ? q8_0
+                   : tensor.type == GgufType::kQ40 ? q4_0
+                                                   : q4_1;
   for (int64_t i = 0; i < blocks; ++i) one(in + i * block.bytes, out.data() + i * block.elements);
 }
 

@@ -208,11 +208,10 @@ TEST(GgufWeights, EveryTypeGivesTheNumbersOfItsFormat) {
       EXPECT_EQ(out[static_cast<size_t>(i)], value(i)) << gguf_type_name(type) << " " << i;
   };
   const auto nibble = [](int i) { return static_cast<float>(i < 16 ? i : 15 - (i - 16)); };
-  expect(GgufType::kQ8_0, half + bytes,
+  expect(GgufType::kQ80, half + bytes,
          [](int i) { return 0.5f * static_cast<float>(i * 8 - 128); });
-  expect(GgufType::kQ4_0, half + nibbles, [&](int i) { return 0.5f * (nibble(i) - 8); });
-  expect(GgufType::kQ4_1, half + quarter + nibbles,
-         [&](int i) { return 0.5f * nibble(i) - 0.25f; });
+  expect(GgufType::kQ40, half + nibbles, [&](int i) { return 0.5f * (nibble(i) - 8); });
+  expect(GgufType::kQ41, half + quarter + nibbles, [&](int i) { return 0.5f * nibble(i) - 0.25f; });
   std::string halves, brains;
   std::vector<float> floats;
   for (int i = 0; i < 32; ++i) {
@@ -232,7 +231,7 @@ TEST(GgufWeights, SecondRowsAndSecondBlocksAreFound) {
   for (int block = 0; block < 4; ++block)
     data += little_endian(f32_to_f16(1), 2) + std::string(32, static_cast<char>(block + 1));
   std::vector<float> out(64);
-  dequantize_row(tensor_of(GgufType::kQ8_0, {2, 64}, data), 1, out);
+  dequantize_row(tensor_of(GgufType::kQ80, {2, 64}, data), 1, out);
   EXPECT_EQ(out[0], 3);
   EXPECT_EQ(out[31], 3);
   EXPECT_EQ(out[32], 4);
