@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <stdexcept>
 #include <string>
 #include <utility>
@@ -33,11 +34,15 @@ class Error : public std::runtime_error {
 // An allocator's refusal. The text names the tag, the request, what is live and the limit.
 class OutOfMemory : public Error {
  public:
+  static constexpr size_t kNoLimit = SIZE_MAX;  // the system itself refused
   OutOfMemory(std::string tag, size_t requested, size_t live, size_t limit)
       : Error(ErrorKind::kOutOfMemory,
-              str("out of memory for ", tag, ": asked ", requested, " bytes with ", live,
-                  " live under a limit of ", limit,
-                  "; raise --memory-limit, or use a shorter context or a smaller batch")),
+              str("out of memory for ", tag, ": ",
+                  limit == kNoLimit
+                      ? str("the system refused ", requested, " bytes; use")
+                      : str("asked ", requested, " bytes with ", live, " live under a limit of ",
+                            limit, "; raise --memory-limit, or use"),
+                  " a shorter context or a smaller batch")),
         tag_(std::move(tag)),
         requested_(requested),
         live_(live),

@@ -14,7 +14,7 @@ void* HostAllocator::allocate(size_t bytes, std::string_view tag) {
   constexpr size_t kLargest = std::numeric_limits<size_t>::max() / 4;
   void* p = bytes > kLargest ? nullptr
                              : ::operator new (bytes, std::align_val_t{kAlignment}, std::nothrow);
-  if (!p) throw OutOfMemory(std::string(tag), bytes, 0, 0);
+  if (!p) throw OutOfMemory(std::string(tag), bytes, 0, OutOfMemory::kNoLimit);
   return p;
 }
 
@@ -100,7 +100,7 @@ void* FaultAllocator::allocate(size_t bytes, std::string_view tag) {
   if (bytes == 0) return nullptr;
   {
     const std::lock_guard lock(mutex_);
-    if (calls_++ == fail_at_) throw OutOfMemory(std::string(tag), bytes, 0, 0);
+    if (calls_++ == fail_at_) throw OutOfMemory(std::string(tag), bytes, 0, OutOfMemory::kNoLimit);
   }
   return inner_.allocate(bytes, tag);
 }
