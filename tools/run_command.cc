@@ -10,9 +10,8 @@ namespace larder::tools {
 namespace {
 
 constexpr std::array kCommands = {
-    Command{"generate", add_generate},
-    Command{"bench", add_bench},
-    Command{"score", add_score},
+    Command{"generate", add_generate}, Command{"bench", add_bench},     Command{"score", add_score},
+    Command{"inspect", add_inspect},   Command{"convert", add_convert},
 };
 
 int complain(const std::string& message, int code) {
@@ -39,7 +38,10 @@ int run_command(int argc, const char* const* argv) {
     app.parse(argc, argv);
     return action();
   } catch (const CLI::Success& asked) {  // --help, --version
-    return app.exit(asked);
+    const int code = app.exit(asked);
+    // The footer of a help text has no end of line of its own.
+    if (dynamic_cast<const CLI::CallForHelp*>(&asked) != nullptr) std::cout << std::endl;
+    return code;
   } catch (const CLI::ParseError& error) {
     return complain(str(error.what(), "; see larder --help"), 2);
   } catch (const Error& error) {

@@ -1,5 +1,7 @@
 #include "larder/base/json.h"
 
+#include <algorithm>
+#include <array>
 #include <cmath>
 #include <unordered_set>
 
@@ -9,10 +11,14 @@ namespace larder {
 namespace {
 
 constexpr int kMaxDepth = 64;
+// Objects keep their order in a list that is searched key by key, so their size is bounded too.
+constexpr int kMaxKeys = 50'000;
 
-// Depth is checked before parsing, so that no part of the parser ever sees a deep document.
-void check_depth(std::string_view text, const std::string& what) {
+// Depth and breadth are checked before parsing, so that no part of the parser sees a hostile
+// document.
+void check_shape(std::string_view text, const std::string& what) {
   int depth = 0;
+  std::array<int, kMaxDepth + 1> keys{};  // of the object that is open at each depth
   bool in_string = false;
   for (size_t i = 0; i < text.size(); ++i) {
     const char c = text[i];
@@ -23,8 +29,11 @@ void check_depth(std::string_view text, const std::string& what) {
       in_string = true;
     } else if (c == '[' || c == '{') {
       if (++depth > kMaxDepth) fail(what, ": JSON is nested deeper than ", kMaxDepth, " levels");
+      keys[static_cast<size_t>(depth)] = 0;
     } else if (c == ']' || c == '}') {
-      --depth;
+      depth = std::max(depth - 1, 0);  // one too many is the parser's to refuse
+    } else if (c == ':' && ++keys[static_cast<size_t>(depth)] > kMaxKeys) {
+      fail(what, ": a JSON object has more than ", kMaxKeys, " keys");
     }
   }
 }
@@ -60,7 +69,7 @@ class DuplicateCheck {
 }  // namespace
 
 Json parse_json(std::string_view text, const std::string& what, DuplicateKeys duplicates) {
-  check_depth(text, what);
+  check_shape(text, what);
   // The parser takes a zero byte for the end of its input and would not look at what follows.
   if (text.find('\0') != std::string_view::npos)
     fail(what, ": not valid JSON: it holds a zero byte");

@@ -71,7 +71,7 @@ void DenseLayer::check(const Step& step) const {
 
 void DenseLayer::reserve(const Step& step) {
   check(step);
-  int64_t most_blocks = 0;
+  int64_t most_blocks = 1;
   int32_t rows = batch();
   for (int32_t b = 0; b < step.batch; ++b) {
     rows = std::max(rows, step.slot[b] + 1);

@@ -54,6 +54,7 @@ void write_safetensors(const std::filesystem::path& path, const std::vector<Tens
                        const std::map<std::string, std::string>& metadata) {
   check_names(path.string(), tensors);
   std::vector<const TensorToWrite*> order;
+  order.reserve(tensors.size());
   for (const TensorToWrite& tensor : tensors) order.push_back(&tensor);
   std::ranges::stable_sort(order, [](const TensorToWrite* a, const TensorToWrite* b) {
     return dtype_size(a->dtype) > dtype_size(b->dtype);

@@ -70,7 +70,8 @@ void Bpe::read_merges(const std::vector<std::pair<std::string, std::string>>& me
   merges_.reserve(merges.size());
   std::string joined;
   for (size_t rank = 0; rank < merges.size(); ++rank) {
-    const auto& [left, right] = merges[rank];
+    const std::string& left = merges[rank].first;
+    const std::string& right = merges[rank].second;
     const auto known = [&](const std::string& token) {
       const auto id = vocabulary_.id(token);
       if (!id)

@@ -10,7 +10,9 @@ namespace larder {
 // A piece of the text. One with an id is an added token: no later stage touches it.
 struct Piece {
   std::string text;
-  bool at_start = false;  // nothing of the text lies before it ("first" of Metaspace asks)
+  // Nothing of the text lies before it ("first" of Metaspace asks). What a normalizer removed from
+  // the front of the text does not count.
+  bool at_start = false;
   int32_t id = -1;
 };
 

@@ -34,6 +34,19 @@ std::string reason(int error) {
   return reinterpret_cast<const char*>(text);
 }
 
+CodePointer compile(std::string_view pattern, std::string& error) {
+  const CompileContext context(not_null(pcre2_compile_context_create(nullptr)));
+  pcre2_set_newline(context.get(), PCRE2_NEWLINE_LF);
+  int number = 0;
+  PCRE2_SIZE at = 0;
+  // ^ and $ stand at every line in Ruby's syntax.
+  const uint32_t options = PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE | PCRE2_NEVER_BACKSLASH_C;
+  CodePointer code(pcre2_compile(reinterpret_cast<PCRE2_SPTR>(pattern.data()), pattern.size(),
+                                 options, &number, &at, context.get()));
+  if (!code) error = reason(number);
+  return code;
+}
+
 }  // namespace
 
 struct Regex::Code {
@@ -42,19 +55,17 @@ struct Regex::Code {
 };
 
 Regex::Regex(std::string_view pattern, const std::string& what) {
-  const std::string rewritten = to_pcre2(pattern, what);
-  const CompileContext context(not_null(pcre2_compile_context_create(nullptr)));
-  pcre2_set_newline(context.get(), PCRE2_NEWLINE_LF);
-  int error = 0;
-  PCRE2_SIZE at = 0;
-  // ^ and $ stand at every line in Ruby's syntax.
-  CodePointer code(pcre2_compile(reinterpret_cast<PCRE2_SPTR>(rewritten.data()), rewritten.size(),
-                                 PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE | PCRE2_NEVER_BACKSLASH_C,
-                                 &error, &at, context.get()));
-  if (!code) fail(what, ": the expression ", in_quotes(pattern), " is not valid: ", reason(error));
+  std::string error;
+  CodePointer code = compile(to_pcre2(pattern, what), error);
+  if (!code) fail(what, ": the expression ", in_quotes(pattern), " is not valid: ", error);
   // Without a compiler for this machine the interpreter does the same, only slower.
   pcre2_jit_compile(code.get(), PCRE2_JIT_COMPLETE);
   code_ = std::make_unique<const Code>(Code{std::move(code), in_quotes(pattern)});
+}
+
+bool Regex::compiles(std::string_view pcre2_pattern) {
+  std::string error;
+  return compile(pcre2_pattern, error) != nullptr;
 }
 
 Regex::~Regex() = default;

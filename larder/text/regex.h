@@ -19,7 +19,7 @@ struct Span {
 // them on PCRE2 (with UTF and Unicode properties) after `to_pcre2` has rewritten what the two read
 // differently. Move-only. Immutable: every search has match data of its own, so many threads may
 // search at once. The constructor throws Error that begins with `what` for an expression that does
-// not compile.
+// not compile. Limit: characters younger than PCRE2's Unicode (14 in 10.42) have no class here.
 class Regex {
  public:
   Regex(std::string_view pattern, const std::string& what);
@@ -36,6 +36,8 @@ class Regex {
   // (?m) as "dot matches newline", and x{1,3}+ as (?:x{1,3})+, which is no possessive quantifier
   // there.
   static std::string to_pcre2(std::string_view pattern, const std::string& what);
+  // Whether PCRE2 takes an expression as it stands.
+  static bool compiles(std::string_view pcre2_pattern);
 
  private:
   struct Code;

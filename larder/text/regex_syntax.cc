@@ -11,11 +11,23 @@ namespace {
 struct ClassEscape {
   char letter;
   std::string_view members;
+  std::string_view alone;  // members outside a class only
 };
-// Unicode's White_Space (PCRE2's \s adds U+180E), Oniguruma's word characters (PCRE2 10.42 leaves
-// marks and connectors out), hexadecimal digits (PCRE2's \h is horizontal space).
+// Unicode's White_Space (PCRE2's \s adds U+180E); Oniguruma's word characters (PCRE2 10.42 leaves
+// marks and connectors out; Oniguruma counts six numbers of Latin-1, outside of a class only);
+// hexadecimal digits (PCRE2's \h is horizontal space).
 constexpr std::array<ClassEscape, 3> kClassEscapes = {
-    {{'s', R"(\x{9}-\x{d}\x{85}\p{Z})"}, {'w', R"(\p{L}\p{M}\p{Nd}\p{Pc})"}, {'h', "0-9A-Fa-f"}}};
+    {{'s', R"(\x{9}-\x{d}\x{85}\p{Z})", ""},
+     {'w', R"(\p{Alphabetic}\p{M}\p{Nd}\p{Pc})", R"(\x{b2}\x{b3}\x{b9}\x{bc}-\x{be})"},
+     {'h', "0-9A-Fa-f", ""}}};
+
+// What [[:name:]] holds, where PCRE2 has another list.
+constexpr std::array<std::pair<std::string_view, std::string_view>, 5> kPosixClasses = {
+    {{"[:alpha:]", R"(\p{Alphabetic})"},
+     {"[:alnum:]", R"(\p{Alphabetic}\p{Nd})"},
+     {"[:punct:]", R"(\p{P}\p{S})"},
+     {"[:space:]", R"(\x{9}-\x{d}\x{85}\p{Z})"},
+     {"[:word:]", R"(\p{Alphabetic}\p{M}\p{Nd}\p{Pc})"}}};
 
 class Rewriter {
  public:
@@ -80,24 +92,57 @@ class Rewriter {
   void escape(bool in_class) {
     if (at_ + 1 >= in_.size()) return copy(2);
     const char letter = in_[at_ + 1];
-    for (const auto& [name, members] : kClassEscapes) {
+    for (const auto& [name, members, alone] : kClassEscapes) {
       const bool negated = letter == name - 'a' + 'A';
       if (letter != name && !negated) continue;
       if (negated && in_class) break;  // a class cannot hold "all but these"
       at_ += 2;
       if (!in_class) out_.append(negated ? "[^" : "[");
       out_.append(members);
-      if (!in_class) out_.push_back(']');
+      if (!in_class) out_.append(alone).push_back(']');
       return;
     }
+    if (!in_class && (letter == 'b' || letter == 'B')) return word_edge(letter == 'b');
     if (in_class && (letter == 'W' || letter == 'H'))
       refuse(str("\\", letter, " inside a character class"));
     copy(2);
-    const bool braces = letter == 'p' || letter == 'P' || letter == 'x';
-    if (braces && at_ < in_.size() && in_[at_] == '{') {
-      const size_t close = in_.find('}', at_);
-      copy(close == std::string_view::npos ? 1 : close + 1 - at_);
+    const bool property = letter == 'p' || letter == 'P';
+    if ((!property && letter != 'x') || at_ >= in_.size() || in_[at_] != '{') return;
+    const size_t close = in_.find('}', at_);
+    if (close == std::string_view::npos) return copy(1);
+    copy(1);
+    const size_t caret = in_[at_] == '^' ? 1 : 0;
+    copy(caret);
+    // A script means the characters of that script, not those that it shares (PCRE2's default).
+    if (property && is_script(in_.substr(at_, close - at_))) out_.append("sc:");
+    copy(close + 1 - at_);
+  }
+
+  // \b and \B by the same word characters.
+  void word_edge(bool edge) {
+    const std::string word = str("[", kClassEscapes[1].members, kClassEscapes[1].alone, "]");
+    out_.append(edge ? str("(?:(?<=", word, ")(?!", word, ")|(?<!", word, ")(?=", word, "))")
+                     : str("(?:(?<=", word, ")(?=", word, ")|(?<!", word, ")(?!", word, "))"));
+    at_ += 2;
+  }
+
+  static bool is_script(std::string_view name) {
+    if (name.size() < 3) return false;  // a general category
+    return Regex::compiles(str("\\p{sc:", name, "}"));
+  }
+
+  // [:name:] in a class.
+  void posix_class() {
+    const size_t close = in_.find(":]", at_);
+    if (close == std::string_view::npos) return copy(2);
+    const std::string_view name = in_.substr(at_, close + 2 - at_);
+    for (const auto& [posix, members] : kPosixClasses) {
+      if (name != posix) continue;
+      out_.append(members);
+      at_ += name.size();
+      return;
     }
+    copy(name.size());
   }
 
   void char_class() {
@@ -108,8 +153,7 @@ class Rewriter {
       if (in_[at_] == '\\') {
         escape(true);
       } else if (in_.substr(at_, 2) == "[:") {
-        const size_t close = in_.find(":]", at_);
-        copy(close == std::string_view::npos ? 2 : close + 2 - at_);
+        posix_class();
       } else if (in_[at_] == '[' || in_.substr(at_, 2) == "&&") {
         refuse("a class inside a class");
       } else {

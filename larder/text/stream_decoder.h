@@ -14,7 +14,7 @@ struct StreamOptions {
   bool skip_special_tokens = false;
   // Ids that come before the first new one (the prompt). Their text is not handed out, but the new
   // text continues it: a space between the two stays. Read in the constructor only.
-  std::span<const int32_t> context;
+  std::span<const int32_t> context = {};
 };
 
 // Decodes ids one at a time. Every piece is valid UTF-8, and all pieces joined, finish() included,

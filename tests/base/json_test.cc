@@ -103,5 +103,13 @@ TEST(JsonFields, RefusesWhatIsNotAnObject) {
   EXPECT_EQ(error_of([&] { JsonFields(json, "f"); }), "f: expected a JSON object, found a list");
 }
 
+TEST(Json, RefusesAnObjectOfEndlessKeys) {
+  std::string text = "{";
+  for (int i = 0; i < 60'000; ++i) text += str(i == 0 ? "" : ",", "\"k", i, "\":", i);
+  const std::string error = error_of([&] { parse_json(text + "}", "big.json"); });
+  EXPECT_NE(error.find("more than 50000 keys"), std::string::npos) << error;
+  EXPECT_NE(error_of([] { parse_json("]]]]{}", "odd.json"); }), "");
+}
+
 }  // namespace
 }  // namespace larder

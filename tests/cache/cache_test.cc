@@ -76,16 +76,23 @@ TEST_P(EveryKind, Case03_CropTakesRowsOfDifferentLengths) {
 }
 
 TEST_P(EveryKind, Case05_SelectGathersRowsAndTheyPartAfterwards) {
-  for (const std::vector<int32_t>& source :
-       {std::vector<int32_t>{2, 2, 0, 2}, {1, 0, 3, 2}, {1, 2, 3, 0}, {3, 3, 3, 3}, {3}, {}, {0, 0, 1, 1, 2, 2, 3, 3}}) {
+  for (const std::vector<int32_t>& source : {std::vector<int32_t>{2, 2, 0, 2},
+                                             {1, 0, 3, 2},
+                                             {1, 2, 3, 0},
+                                             {3, 3, 3, 3},
+                                             {3},
+                                             {},
+                                             {0, 0, 1, 1, 2, 2, 3, 3}}) {
     Cache cache = make(GetParam(), host_);
     std::vector<Feed> feeds;
-    for (int32_t row = 0; row < 4; ++row) feeds.push_back({row, numbers(100.0f * static_cast<float>(row), 5 + 30 * row)});
+    for (int32_t row = 0; row < 4; ++row)
+      feeds.push_back({row, numbers(100.0f * static_cast<float>(row), 5 + 30 * row)});
     feed(cache, exec_, feeds);
     cache.select_rows(source);
     ASSERT_EQ(cache.batch(), static_cast<int32_t>(source.size()));
     std::vector<Feed> more;
-    for (size_t i = 0; i < source.size(); ++i) more.push_back({static_cast<int32_t>(i), {-static_cast<float>(i) - 1}});
+    for (size_t i = 0; i < source.size(); ++i)
+      more.push_back({static_cast<int32_t>(i), {-static_cast<float>(i) - 1}});
     if (!source.empty()) feed(cache, exec_, more);
     for (int32_t layer = 0; layer < 2; ++layer) {
       for (size_t i = 0; i < source.size(); ++i) {
@@ -158,7 +165,7 @@ TEST_P(EveryKind, WhenMemoryRunsOutNoLayerHasChanged) {
       const std::vector<Feed> more = {{0, numbers(64, 70)}, {1, numbers(500, 70)}};
       try {
         feed(cache, exec_, more);
-        ASSERT_GT(fail_at, 3u) << "the step allocates in three layers";
+        ASSERT_GE(fail_at, 3u) << "the step allocates in three layers";
         return;
       } catch (const OutOfMemory& error) {
         EXPECT_EQ(error.tag(), "kv");

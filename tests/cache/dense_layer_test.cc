@@ -15,7 +15,8 @@ constexpr size_t kTokenBytes = 2 * 2 * 4 * sizeof(float);  // K and V, 2 heads, 
 class DenseLayers : public ::testing::Test {
  protected:
   Cache make(const std::string& kind, int64_t capacity = 0) {
-    return CacheRegistry().make(kind, std::vector<LayerSpec>{{2, 4, 0}, {2, 4, 0}}, {DType::kF32, capacity}, tracking_);
+    return CacheRegistry().make(kind, std::vector<LayerSpec>{{2, 4, 0}, {2, 4, 0}},
+                                {DType::kF32, capacity}, tracking_);
   }
   size_t live() const { return tracking_.of("kv").live; }
   size_t calls() const { return tracking_.of("kv").calls; }
@@ -29,9 +30,11 @@ using StaticCache = DenseLayers;
 
 TEST_F(DynamicCache, GrowsByBlocksOf64TokensToTheByte) {
   Cache cache = make("dynamic");
-  for (const auto& [tokens, blocks] : {std::pair{1, 1}, {62, 1}, {1, 1}, {1, 2}, {127, 3}, {1, 4}}) {
+  for (const auto& [tokens, blocks] :
+       {std::pair{1, 1}, {62, 1}, {1, 1}, {1, 2}, {127, 3}, {1, 4}}) {
     feed(cache, machine_.exec, {{0, numbers(0, tokens)}});
-    EXPECT_EQ(live(), 2 * static_cast<size_t>(blocks) * 64 * kTokenBytes) << "at length " << cache.seq_len(0);
+    EXPECT_EQ(live(), 2 * static_cast<size_t>(blocks) * 64 * kTokenBytes)
+        << "at length " << cache.seq_len(0);
   }
 }
 
@@ -77,7 +80,8 @@ TEST_F(StaticCache, ReorderingAllocatesNothing) {
   Cache cache = make("static", 20);
   feed(cache, machine_.exec, {{0, numbers(0, 5)}, {1, numbers(10, 6)}, {2, numbers(20, 7)}});
   const size_t before = calls();
-  for (const std::vector<int32_t>& beams : {std::vector<int32_t>{0, 1, 2}, {2, 0, 1}, {1, 1, 0}, {2, 2, 2}}) {
+  for (const std::vector<int32_t>& beams :
+       {std::vector<int32_t>{0, 1, 2}, {2, 0, 1}, {1, 1, 0}, {2, 2, 2}}) {
     cache.select_rows(beams);
     feed(cache, machine_.exec, {{0, {1}}, {1, {2}}, {2, {3}}});
     EXPECT_EQ(kept(cache, 1, 0).back(), 1);
@@ -118,17 +122,19 @@ TEST_F(DenseLayers, Case25_SizesPast64BitsAreRefusedBeforeAllocation) {
 }
 
 TEST_F(DenseLayers, Case25_TheViewsOffsetsAre64Bit) {
-  // 131,072 tokens x 8 heads x 128 channels x f32: the last V lies past 2^31 bytes from the first K. Nothing is touched but
-  // the pages that are written.
+  // 131,072 tokens x 8 heads x 128 channels x f32: the last V lies past 2^31 bytes from the first
+  // K. Nothing is touched but the pages that are written.
   HostAllocator host;
-  Cache cache = CacheRegistry().make("static", std::vector<LayerSpec>{{8, 1024, 0}}, {DType::kF16, 131072}, host);
+  Cache cache = CacheRegistry().make("static", std::vector<LayerSpec>{{8, 1024, 0}},
+                                     {DType::kF16, 131072}, host);
   const FedStep one(cache, {{0, {1}}}, 8, 1024);
   cache.begin(one.step());
   const KVView view = cache.layer(0).append(machine_.exec, one.k(), one.v(), one.step());
   const KVSegment& segment = view.segment[0];
   EXPECT_EQ(segment.v.head_stride, int64_t{131072} * 1024 * 2);
   EXPECT_EQ(static_cast<int64_t>(segment.v.data), int64_t{131072} * 1024 * 2 * 8);
-  const auto address = segment.v.data + static_cast<uintptr_t>(segment.block_table[0] + 7 * segment.v.head_stride);
+  const auto address =
+      segment.v.data + static_cast<uintptr_t>(segment.block_table[0] + 7 * segment.v.head_stride);
   EXPECT_EQ(f16_to_f32(*reinterpret_cast<const uint16_t*>(address)), 1.5f);
 }
 

@@ -1,3 +1,4 @@
+#ifdef LARDER_HAS_TEXT
 #include "tests/support/tokenizer_conformance.h"
 
 #include "larder/base/error.h"
@@ -77,3 +78,4 @@ std::vector<std::string> check_tokenizer_folder(const std::filesystem::path& fol
 }
 
 }  // namespace larder
+#endif

@@ -2,39 +2,20 @@
 // by default; LARDER_FUZZ_ROUNDS asks for more (a release is tried with a million under the
 // sanitizers).
 #include <gtest/gtest.h>
-#include <sys/mman.h>
-#include <unistd.h>
 
 #include <charconv>
 #include <cstdlib>
 #include <random>
 
 #include "larder/tensor/safetensors.h"
+#include "tests/support/memory_file.h"
 #include "tests/support/temp_folder.h"
 
 namespace larder {
 namespace {
 
 using test::little_endian;
-
-// A file that lies in memory: a million of them on a disk would take hours.
-class MemoryFile {
- public:
-  MemoryFile() : fd_(::memfd_create("fuzz", MFD_CLOEXEC)) { LARDER_ASSERT(fd_ >= 0); }
-  ~MemoryFile() { ::close(fd_); }
-  MemoryFile(const MemoryFile&) = delete;
-  MemoryFile& operator=(const MemoryFile&) = delete;
-
-  std::filesystem::path path() const { return str("/proc/self/fd/", fd_); }
-  void write(std::string_view content) const {
-    LARDER_ASSERT(::ftruncate(fd_, static_cast<off_t>(content.size())) == 0);
-    const ssize_t wrote = ::pwrite(fd_, content.data(), content.size(), 0);
-    LARDER_ASSERT(wrote == static_cast<ssize_t>(content.size()));
-  }
-
- private:
-  int fd_;
-};
+using test::MemoryFile;
 
 size_t rounds() {
   const char* text = std::getenv("LARDER_FUZZ_ROUNDS");

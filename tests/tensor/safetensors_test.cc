@@ -2,31 +2,23 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
 #include <cmath>
 #include <cstring>
 
+#include "tests/support/safetensors_bytes.h"
 #include "tests/support/temp_folder.h"
 
 namespace larder {
 namespace {
 
+using test::braces;
+using test::container;
+using test::entry;
 using test::error_text;
 using test::little_endian;
 using test::TempFolder;
-
-std::string container(std::string_view header, std::string_view data = "") {
-  return little_endian(header.size(), 8).append(header).append(data);
-}
-
-std::string braces(std::string_view inside) { return str("{", inside, "}"); }
-
-std::string zeros(size_t count) { return std::string(count, '\0'); }
-
-std::string entry(std::string_view name, std::string_view dtype, std::string_view shape,
-                  std::string_view offsets) {
-  return str("\"", name, "\":{\"dtype\":\"", dtype, "\",\"shape\":", shape,
-             ",\"data_offsets\":", offsets, "}");
-}
+using test::zeros;
 
 // What the reader says of a file with this content; "" when it accepts it.
 std::string verdict(const std::string& content) {
@@ -326,201 +318,6 @@ TEST(Case33, TypesOfTheSameSizeThatAreNotKnownAreRefusedByName) {
     EXPECT_NE(text.find(str("tensor \"w\": unknown dtype \"", dtype, "\"")), std::string::npos)
         << text;
   }
-}
-
-std::string one_tensor_file(std::string_view name, char value) {
-  return container(braces(entry(name, "U8", "[1]", "[0,1]")), std::string(1, value));
-}
-
-std::string folder_error(const TempFolder& folder) {
-  return error_text([&] { SafetensorsFolder opened(folder.path()); });
-}
-
-constexpr std::string_view kIndex = "model.safetensors.index.json";
-
-TEST(Case34, AllMissingFilesAreListedAtOnce) {
-  const TempFolder folder;
-  folder.write("one.safetensors", one_tensor_file("a", 1));
-  folder.write(kIndex, R"({"metadata":{"total_size":3},"weight_map":{"a":"one.safetensors",
-    "b":"two.safetensors","c":"three.safetensors","d":"two.safetensors"}})");
-  EXPECT_NE(folder_error(folder).find("2 of 3 files named by its index are missing: "
-                                      "\"three.safetensors\", \"two.safetensors\""),
-            std::string::npos)
-      << folder_error(folder);
-}
-
-TEST(Case34, ATruncatedFileOfTheIndexIsRefusedByName) {
-  const TempFolder folder;
-  folder.write("one.safetensors", one_tensor_file("a", 1));
-  const std::string two = one_tensor_file("b", 2);
-  folder.write(kIndex, R"({"weight_map":{"a":"one.safetensors","b":"two.safetensors"}})");
-  for (size_t size = 0; size < two.size(); ++size) {
-    folder.write("two.safetensors", two.substr(0, size));
-    EXPECT_NE(folder_error(folder).find("two.safetensors: "), std::string::npos) << size;
-  }
-  folder.write("two.safetensors", two);
-  EXPECT_EQ(folder_error(folder), "");
-}
-
-TEST(Case34, FilesNotInTheIndexAreNotMerged) {
-  const TempFolder folder;
-  folder.write("one.safetensors", one_tensor_file("a", 1));
-  folder.write("two.safetensors", one_tensor_file("b", 2));
-  folder.write("extra.safetensors", one_tensor_file("c", 3));
-  folder.write("broken.safetensors", "x");
-  folder.write(kIndex, R"({"weight_map":{"a":"one.safetensors","b":"two.safetensors"}})");
-  const SafetensorsFolder opened(folder.path());
-  ASSERT_EQ(opened.tensors().size(), 2u);
-  EXPECT_EQ(opened.files().size(), 2u);
-  EXPECT_EQ(opened.tensors()[0]->name, "a");
-  EXPECT_EQ(static_cast<int>(*opened.find("b")->data), 2);
-  EXPECT_EQ(opened.find("c"), nullptr);
-}
-
-TEST(Case34, TheSingleFileWinsOverAnIndex) {
-  const TempFolder folder;
-  folder.write("model.safetensors", one_tensor_file("single", 7));
-  folder.write(kIndex, R"({"weight_map":{"a":"absent.safetensors"}})");
-  const SafetensorsFolder opened(folder.path());
-  ASSERT_EQ(opened.tensors().size(), 1u);
-  EXPECT_NE(opened.find("single"), nullptr);
-}
-
-TEST(Case34, PathsStayInsideTheModelFolder) {
-  const TempFolder folder;
-  folder.write("out.safetensors", one_tensor_file("a", 1));
-  folder.write("model/sub/in.safetensors", one_tensor_file("a", 1));
-  const auto index = [&](std::string_view file) {
-    folder.write("model/" + std::string(kIndex), str("{\"weight_map\":{\"a\":\"", file, "\"}}"));
-    return error_text([&] { SafetensorsFolder opened(folder / "model"); });
-  };
-  for (const std::string& file :
-       {std::string("../out.safetensors"), std::string("sub/../../out.safetensors"),
-        (folder / "out.safetensors").string(), std::string(""), std::string("..")}) {
-    EXPECT_NE(index(file).find("not inside the model folder"), std::string::npos) << file;
-  }
-  EXPECT_EQ(index("sub/in.safetensors"), "");
-  EXPECT_NE(index("sub").find("missing: \"sub\""), std::string::npos);
-}
-
-TEST(Case34, AnIndexThatContradictsItsFilesIsRefused) {
-  const TempFolder folder;
-  folder.write("one.safetensors", one_tensor_file("a", 1));
-  folder.write("two.safetensors", one_tensor_file("b", 2));
-  folder.write("again.safetensors", one_tensor_file("a", 3));
-  folder.write(kIndex, R"({"weight_map":{"a":"two.safetensors","b":"one.safetensors"}})");
-  EXPECT_NE(folder_error(folder).find("2 tensors are not where"), std::string::npos);
-  folder.write(kIndex, R"({"weight_map":{"a":"one.safetensors","lost":"one.safetensors"}})");
-  EXPECT_NE(folder_error(folder).find("\"lost in one.safetensors\""), std::string::npos);
-  folder.write(kIndex, R"({"weight_map":{"a":"one.safetensors","b":"two.safetensors",
-    "x":"again.safetensors"}})");
-  EXPECT_NE(folder_error(folder).find("\"x in again.safetensors\""), std::string::npos);
-  folder.write("again.safetensors", container(braces(entry("a", "U8", "[1]", "[0,1]") + "," +
-                                                     entry("x", "U8", "[1]", "[1,2]")),
-                                              zeros(2)));
-  EXPECT_NE(folder_error(folder).find("tensor \"a\" is in two files"), std::string::npos);
-}
-
-TEST(Case34, MalformedIndexesAreRefused) {
-  const TempFolder folder;
-  const std::pair<const char*, const char*> cases[] = {
-      {"", "not valid JSON"},
-      {"[]", "expected a JSON object"},
-      {"{}", "weight_map is missing"},
-      {R"({"weight_map":null})", "weight_map is missing"},
-      {R"({"weight_map":[]})", "weight_map must be an object"},
-      {R"({"weight_map":{}})", "weight_map is empty"},
-      {R"({"weight_map":{"a":1}})", "must be a file name, found 1"},
-      {R"({"weight_map":{"a":"x\u0000.safetensors"}})", "not inside the model folder"},
-  };
-  for (const auto& [content, expected] : cases) {
-    folder.write(kIndex, content);
-    EXPECT_NE(folder_error(folder).find(expected), std::string::npos) << folder_error(folder);
-  }
-  std::filesystem::remove(folder / kIndex);
-  EXPECT_NE(folder_error(folder).find("neither model.safetensors nor"), std::string::npos);
-  EXPECT_NE(
-      error_text([&] { SafetensorsFolder opened(folder / "absent"); }).find("no model folder"),
-      std::string::npos);
-}
-
-TEST(SafetensorsWriter, WhatWasWrittenReadsBack) {
-  const TempFolder folder;
-  const std::array<float, 6> floats = {1, 2, 3, 4, 5, 6};
-  const std::array<uint16_t, 3> halves = {0x3F80, 0x4000, 0x4040};
-  const std::array<int64_t, 1> number = {-5};
-  const std::array<uint8_t, 1> flag = {1};
-  const auto path = folder / "out.safetensors";
-  write_safetensors(path,
-                    {{"flag", DType::kBool, {1}, flag.data()},
-                     {"bf", DType::kBF16, {3}, halves.data()},
-                     {"f32", DType::kF32, {2, 3}, floats.data()},
-                     {"empty", DType::kF32, {0, 4}, nullptr},
-                     {"scalar", DType::kI64, {}, number.data()},
-                     {"\xc3\xa9\"\\\n", DType::kU8, {1}, flag.data()}},
-                    {{"format", "pt"}, {"quote", "\"\n"}});
-  const SafetensorsFile file(path);
-  EXPECT_EQ(file.metadata().at("format"), "pt");
-  EXPECT_EQ(file.metadata().at("quote"), "\"\n");
-  ASSERT_EQ(file.tensors().size(), 6u);
-  EXPECT_EQ(file.find("f32")->shape, (std::vector<int64_t>{2, 3}));
-  EXPECT_EQ(std::memcmp(file.find("f32")->data, floats.data(), sizeof floats), 0);
-  EXPECT_EQ(std::memcmp(file.find("bf")->data, halves.data(), sizeof halves), 0);
-  EXPECT_EQ(std::memcmp(file.find("scalar")->data, number.data(), sizeof number), 0);
-  EXPECT_TRUE(file.find("scalar")->shape.empty());
-  EXPECT_EQ(file.find("empty")->bytes, 0u);
-  EXPECT_NE(file.find("\xc3\xa9\"\\\n"), nullptr);
-  EXPECT_EQ(reinterpret_cast<uintptr_t>(file.tensors()[0].data) % 64, 0u);
-  for (const StoredTensor& tensor : file.tensors()) {
-    EXPECT_EQ(reinterpret_cast<uintptr_t>(tensor.data) % dtype_size(tensor.dtype), 0u)
-        << tensor.name << " is not aligned to its type";
-  }
-}
-
-TEST(SafetensorsWriter, RefusesNamesThatCannotStandInAHeader) {
-  const TempFolder folder;
-  const auto path = folder / "out.safetensors";
-  const uint8_t byte = 0;
-  const auto write = [&](const std::vector<std::string>& names) {
-    std::vector<TensorToWrite> tensors;
-    for (const std::string& name : names) tensors.push_back({name, DType::kU8, {1}, &byte});
-    return error_text([&] { write_safetensors(path, tensors); });
-  };
-  EXPECT_NE(write({"a", "a"}).find("\"a\" is given twice"), std::string::npos);
-  EXPECT_NE(write({"__metadata__"}).find("no tensor can bear the name"), std::string::npos);
-  EXPECT_NE(write({"\xff"}).find("not valid UTF-8"), std::string::npos);
-  EXPECT_TRUE(std::filesystem::is_empty(folder.path())) << "a refusal leaves nothing behind";
-}
-
-TEST(SafetensorsWriter, AFailedWriteLeavesTheOldFileWhole) {
-  const TempFolder folder;
-  const std::string old = one_tensor_file("old", 1);
-  const auto path = folder.write("out.safetensors", old);
-  // The second tensor's bytes lie in no memory that can be read: the system refuses the write
-  // after the header and the first tensor went out, as it does on a full disk.
-  const uint8_t byte = 0;
-  const void* unreadable = reinterpret_cast<const void*>(uintptr_t{4096});
-  const std::string text = error_text([&] {
-    write_safetensors(path, {{"a", DType::kU8, {1}, &byte}, {"b", DType::kU8, {1}, unreadable}});
-  });
-  EXPECT_NE(text.find("cannot write"), std::string::npos) << text;
-  EXPECT_EQ(read_file(path), old);
-  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder.path()), {}), 1);
-}
-
-TEST(SafetensorsWriter, ATargetThatCannotBeReplacedIsLeftAlone) {
-  const TempFolder folder;
-  folder.write("taken/inside", "x");
-  const uint8_t byte = 0;
-  const std::vector<TensorToWrite> tensors = {{"a", DType::kU8, {1}, &byte}};
-  EXPECT_NE(
-      error_text([&] { write_safetensors(folder / "taken", tensors); }).find("cannot replace"),
-      std::string::npos);
-  EXPECT_EQ(read_file(folder / "taken/inside"), "x");
-  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder.path()), {}), 1);
-  EXPECT_NE(
-      error_text([&] { write_safetensors(folder / "absent/x", tensors); }).find("cannot write"),
-      std::string::npos);
 }
 
 }  // namespace

@@ -1,6 +1,6 @@
 // Matmul as a small model (SmolLM2-135M: hidden 576, intermediate 1536, 30 layers, vocabulary
-// 49152) has it. Decode reads all its matrices once, which is bound by memory; prefill multiplies
-// 512 rows, which is bound by arithmetic.
+// 49152) has it. Decode (one row, or one each of a few requests) reads all its matrices once, which
+// is bound by memory; prefill multiplies 512 rows, which is bound by arithmetic.
 #include <benchmark/benchmark.h>
 
 #include <cmath>
@@ -42,22 +42,22 @@ bool is_right(const MatmulArgs& args) {
   return true;
 }
 
-void decode(benchmark::State& state, const Kernels& set, DType dtype, int threads) {
+void decode(benchmark::State& state, const Kernels& set, int64_t rows, DType dtype, int threads) {
   Machine machine(set, threads);
   const std::vector<Dims> matrices = model_matrices();
   int64_t count = 0;
   for (const auto& [n, k] : matrices) count += n * k;
   const Tensor weights = filled(machine.allocator, Shape{count}, dtype);
-  const Tensor x = filled(machine.allocator, Shape{1, 1536}, set.matmul_input(dtype, dtype));
-  const Tensor out(machine.allocator, Shape{1, 49152}, DType::kF32, "bench");
+  const Tensor x = filled(machine.allocator, Shape{rows, 1536}, set.matmul_input(dtype, dtype));
+  const Tensor out(machine.allocator, Shape{rows, 49152}, DType::kF32, "bench");
   const auto bytes = static_cast<size_t>(weights.view().byte_size());
 
   const auto pass = [&] {
     std::byte* w = weights.view().bytes();
     MatmulArgs args;
     for (const auto& [n, k] : matrices) {
-      args.out = TensorView::contiguous(out.view().data, DType::kF32, Shape{1, n});
-      args.x = TensorView::contiguous(x.view().data, x.view().dtype, Shape{1, k});
+      args.out = TensorView::contiguous(out.view().data, DType::kF32, Shape{rows, n});
+      args.x = TensorView::contiguous(x.view().data, x.view().dtype, Shape{rows, k});
       args.w = TensorView::contiguous(w, dtype, Shape{n, k});
       set.matmul(machine.exec(), args);
       w += args.w.byte_size();
@@ -111,12 +111,14 @@ int register_all() {
     for (const int threads : thread_counts()) {
       for (const DType dtype : {DType::kBF16, DType::kF32}) {
         const std::string tail = str("/", set->name, "/", dtype_name(dtype), "/threads:", threads);
-        benchmark::RegisterBenchmark(
-            ("matmul_decode" + tail).c_str(),
-            [=](benchmark::State& state) { decode(state, *set, dtype, threads); })
-            ->UseManualTime()
-            ->Iterations(kIterations)
-            ->Unit(benchmark::kMillisecond);
+        for (const int64_t rows : {1, 4, 8, 16}) {
+          benchmark::RegisterBenchmark(
+              str("matmul_decode/rows:", rows, tail).c_str(),
+              [=](benchmark::State& state) { decode(state, *set, rows, dtype, threads); })
+              ->UseManualTime()
+              ->Iterations(kIterations)
+              ->Unit(benchmark::kMillisecond);
+        }
         for (const Dims& dims :
              {Dims{576, 576}, {192, 576}, {1536, 576}, {576, 1536}, {2048, 8192}}) {
           const std::string name = str("matmul_prefill/512x", dims.first, "x", dims.second, tail);

@@ -68,11 +68,12 @@ template <class V, int kRows, int kCols>
   }
 }
 
-// With up to this many rows a matmul is bound by memory. Each w row is then a stream of its own,
-// and the processor's prefetchers follow one stream better than four: the tile asks for the bytes
-// of w in the order in which they lie, this far ahead (measured: docs/performance.md).
-constexpr int kStreamedRows = 4;
-constexpr int64_t kPrefetchAhead = 5 * 1024;
+// With few rows a matmul is bound by memory. Each w row is then a stream of its own, and the
+// processor's prefetchers follow one stream better than four: the first tile of a column asks for
+// the bytes of w in the order in which they lie, this far ahead, into L2 (measured:
+// docs/performance.md).
+constexpr int kIntoL2 = 2;
+constexpr int64_t kPrefetchAhead = 12 * 1024;
 
 template <class Pair, int kCols>
 inline void prefetch_w(const char* w, int64_t i) {
@@ -80,7 +81,7 @@ inline void prefetch_w(const char* w, int64_t i) {
 #pragma GCC unroll 8
   for (int c = 0; c < kCols; ++c) {
     if (c * kBytes % 64 == 0)
-      __builtin_prefetch(w + kCols * i * Pair::kWSize + c * kBytes + kPrefetchAhead);
+      __builtin_prefetch(w + kCols * i * Pair::kWSize + c * kBytes + kPrefetchAhead, 0, kIntoL2);
   }
 }
 
@@ -112,9 +113,9 @@ struct LanesBefore {
   typename Pair::Lanes w(const char* p) const { return Pair::load_w_first(p, n); }
 };
 
-// kRows x kCols outputs from (row, col) on.
+// kRows x kCols outputs from (row, col) on. The first tile that reads its rows of w fetches ahead.
 template <class Pair, int kRows, int kCols>
-void tile(const MatmulRange& m, int64_t row, int64_t col) {
+void tile(const MatmulRange& m, int64_t row, int64_t col, bool first) {
   using V = typename Pair::Vec;
   const char* x = static_cast<const char*>(m.x) + row * m.x_stride;
   const char* w = static_cast<const char*>(m.w) + col * m.w_stride;
@@ -126,7 +127,7 @@ void tile(const MatmulRange& m, int64_t row, int64_t col) {
 
   int64_t i = 0;
   for (; i + Pair::kStep <= m.k; i += Pair::kStep) {
-    if constexpr (kRows <= kStreamedRows && kCols > 1) prefetch_w<Pair, kCols>(w, i);
+    if (kCols > 1 && first) prefetch_w<Pair, kCols>(w, i);
     step<Pair, kRows, kCols>(m, x, w, i, AllLanes<Pair>{}, sum);
   }
   if (i < m.k) step<Pair, kRows, kCols>(m, x, w, i, LanesBefore<Pair>{m.k - i}, sum);
@@ -135,18 +136,19 @@ void tile(const MatmulRange& m, int64_t row, int64_t col) {
 
 // `rows` < kMost rows at once.
 template <class Pair, int kMost, int kCols>
-void rest_of_rows(const MatmulRange& m, int64_t row, int64_t rows, int64_t col) {
+void rest_of_rows(const MatmulRange& m, int64_t row, int64_t rows, int64_t col, bool first) {
   if constexpr (kMost > 1) {
-    if (rows == kMost - 1) return tile<Pair, kMost - 1, kCols>(m, row, col);
-    rest_of_rows<Pair, kMost - 1, kCols>(m, row, rows, col);
+    if (rows == kMost - 1) return tile<Pair, kMost - 1, kCols>(m, row, col, first);
+    rest_of_rows<Pair, kMost - 1, kCols>(m, row, rows, col, first);
   }
 }
 
 template <class Pair, int kRows, int kCols>
 void column(const MatmulRange& m, int64_t row_begin, int64_t row_end, int64_t col) {
   int64_t row = row_begin;
-  for (; row + kRows <= row_end; row += kRows) tile<Pair, kRows, kCols>(m, row, col);
-  rest_of_rows<Pair, kRows, kCols>(m, row, row_end - row, col);
+  for (; row + kRows <= row_end; row += kRows)
+    tile<Pair, kRows, kCols>(m, row, col, row == row_begin);
+  rest_of_rows<Pair, kRows, kCols>(m, row, row_end - row, col, row == row_begin);
 }
 
 // A block of x that stays in the L2 cache (1 MiB on the machine this was measured on, 256 KiB on

@@ -1,0 +1,63 @@
+// A steady decode step of a static cache allocates nothing: neither from the heap nor from larder's
+// allocator.
+#include <gtest/gtest.h>
+
+#include "larder/generate/generation.h"
+#include "tests/support/allocation_counter.h"
+#include "tests/support/logits_run.h"
+
+namespace larder::test {
+namespace {
+
+size_t allocations_of_20_steps(Generation& generation) {
+  for (int i = 0; i < 4; ++i) generation.step();
+  const size_t before = allocations_so_far();
+  for (int i = 0; i < 20; ++i) generation.step();
+  return allocations_so_far() - before;
+}
+
+TEST(SteadyDecode, AllocatesNothing) {
+  HostAllocator host;
+  for (const char* name : {"toy-llama", "toy-gemma2"}) {
+    for (const DType dtype : {DType::kF32, DType::kBF16}) {
+      for (const int threads : {1, 2}) {
+        const auto model = Decoder::load(toy_folder(name), dtype, host);
+        TrackingAllocator tracking(host);
+        Session session(model, {"static", dtype, 1000, AttentionKind::kFused, threads, {}},
+                        tracking);
+        // 500 tokens of prompt: the steps pass the end of a span.
+        Generation generation(session, {{some_ids(500, 2048, 1), 60, {}, {}, {}},
+                                        {some_ids(9, 2048, 2), 60, {}, {}, {}}});
+        generation.step();
+        const size_t calls = tracking.total().calls;
+        EXPECT_EQ(allocations_of_20_steps(generation), 0u)
+            << name << " " << dtype_name(dtype) << " " << threads;
+        EXPECT_EQ(tracking.total().calls, calls);
+      }
+    }
+  }
+}
+
+TEST(SteadyDecode, TheCounterCounts) {
+  const size_t before = allocations_so_far();
+  const std::vector<int>* made = new std::vector<int>(1000);
+  delete made;
+  EXPECT_GE(allocations_so_far() - before, 1u);
+}
+
+TEST(SteadyDecode, SamplingAllocatesNothingEither) {
+  HostAllocator host;
+  Session session(Decoder::load(toy_folder("toy-llama"), std::nullopt, host),
+                  {"static", std::nullopt, 100, AttentionKind::kFused, 1, {}}, host);
+  Request request{some_ids(9, 2048, 2), 60, {}, {}, {}};
+  request.sampling.do_sample = true;
+  request.sampling.temperature = 0.9;
+  request.sampling.top_k = 50;
+  request.sampling.top_p = 0.9;
+  request.sampling.repetition_penalty = 1.1;
+  Generation generation(session, {request});
+  EXPECT_EQ(allocations_of_20_steps(generation), 0u);
+}
+
+}  // namespace
+}  // namespace larder::test

@@ -1,0 +1,94 @@
+// Case 49: threads, lifetimes, and what stays behind.
+#include <gtest/gtest.h>
+#include <malloc.h>
+
+#include <fstream>
+#include <thread>
+
+#include "larder/base/error.h"
+#include "larder/generate/generation.h"
+#include "tests/support/logits_run.h"
+#include "tests/support/temp_folder.h"
+
+namespace larder::test {
+namespace {
+
+Ids greedy(const std::shared_ptr<const Decoder>& model, Allocator& allocator, int threads,
+           uint64_t seed) {
+  Session session(model, {"dynamic", std::nullopt, 0, AttentionKind::kFused, threads, {}},
+                  allocator);
+  return generate(session, {some_ids(20, 2048, seed), 10, {}, {}, {}}).output_ids;
+}
+
+TEST(Case49Threads, TokensDoNotDependOnTheirNumber) {
+  HostAllocator host;
+  const auto model = Decoder::load(toy_folder("toy-gemma2"), std::nullopt, host);
+  const Ids one = greedy(model, host, 1, 1);
+  for (const int threads : {0, 2, 3, 7, 64})
+    EXPECT_EQ(greedy(model, host, threads, 1), one) << threads;
+  EXPECT_NE(error_text([&] { greedy(model, host, -1, 1); }).find("-1"), std::string::npos);
+}
+
+TEST(Case49Threads, TwoGenerationsAtOnceOnOneModelAreThoseGenerationsAlone) {
+  HostAllocator host;
+  const auto model = Decoder::load(toy_folder("toy-llama"), std::nullopt, host);
+  const Ids first = greedy(model, host, 1, 1), second = greedy(model, host, 1, 2);
+  const auto repeat = [&](uint64_t seed, const Ids& expected, int& wrong) {
+    for (int round = 0; round < 50; ++round)
+      wrong += greedy(model, host, 1 + round % 2, seed) != expected ? 1 : 0;
+  };
+  int wrong_a = 0, wrong_b = 0;
+  std::thread a([&] { repeat(1, first, wrong_a); }), b([&] { repeat(2, second, wrong_b); });
+  a.join();
+  b.join();
+  EXPECT_EQ(wrong_a + wrong_b, 0);
+}
+
+TEST(Case49Threads, ASessionKeepsItsModelAlive) {
+  HostAllocator host;
+  auto model = Decoder::load(toy_folder("toy-llama"), std::nullopt, host);
+  const Ids expected = greedy(model, host, 1, 1);
+  Session session(model, {}, host);
+  model.reset();
+  EXPECT_EQ(generate(session, {some_ids(20, 2048, 1), 10, {}, {}, {}}).output_ids, expected);
+}
+
+TEST(Case49Threads, AGenerationMayBeLeftInTheMiddle) {
+  HostAllocator host;
+  TrackingAllocator tracking(host);
+  {
+    Session session(Decoder::load(toy_folder("toy-llama"), std::nullopt, tracking), {}, tracking);
+    Generation generation(session, {{some_ids(20, 2048, 1), 10, {}, {}, {}}});
+    generation.step();
+    generation.step();
+  }
+  EXPECT_EQ(tracking.total().live, 0u);
+}
+
+size_t resident_bytes() {
+  size_t total = 0, resident = 0;
+  std::ifstream("/proc/self/statm") >> total >> resident;
+  return resident * 4096;
+}
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+constexpr bool kSanitized = true;
+#else
+constexpr bool kSanitized = false;
+#endif
+
+TEST(Case49Memory, TwoHundredRoundsLeaveNothingBehind) {
+  if (kSanitized) GTEST_SKIP() << "a sanitizer keeps freed memory";
+  HostAllocator host;
+  size_t early = 0;
+  for (int round = 1; round <= 200; ++round) {
+    const auto model = Decoder::load(toy_folder("toy-llama"), std::nullopt, host);
+    greedy(model, host, 2, 1);
+    if (round == 20) early = resident_bytes();
+  }
+  malloc_trim(0);
+  EXPECT_LT(resident_bytes(), early + (size_t{1} << 20));
+}
+
+}  // namespace
+}  // namespace larder::test
