@@ -100,11 +100,25 @@ const float* bias_of(const AttendArgs& args, const AttendTask& task, int64_t tok
          first;
 }
 
+// Few rows read V where it lies rather than make a tile of it.
+bool reads_directly(const Call& call, const AttendTask& task, const KVBlock& block) {
+  const auto same = [&](KVFormat format) { return format == block.v_format[0]; };
+  return count_rows(call, task) <= kTileRows && call.plan.head_dim % kDirectChannels == 0 &&
+         std::all_of(block.v_format, block.v_format + kTileKeys, same);
+}
+
+// A block whose K tile is loaded, and the one after it.
+struct Blocks {
+  const KVBlock* block;
+  const KVBlock* next;
+  const float* v_tile;  // null: V is read where it lies
+};
+
 // Folds one block into the parts of all rows of the tile, kTileRows at a time.
-void fold_block(const Call& call, const AttendTask& task, int64_t first, uint64_t present,
+void fold_block(const Call& call, const AttendTask& task, int64_t first, const Blocks& blocks,
                 const Work& work, const AttendParts& parts) {
   const AttendPlan& plan = call.plan;
-  const uint64_t allowed = allowed_lanes(call.args, task.row, first, present);
+  const uint64_t allowed = allowed_lanes(call.args, task.row, first, blocks.block->present);
   const int32_t rows = count_rows(call, task);
   for (int32_t row = 0; row < rows; row += kTileRows) {
     BlockWork part{.rows = std::min(kTileRows, rows - row),
@@ -112,7 +126,9 @@ void fold_block(const Call& call, const AttendTask& task, int64_t first, uint64_
                    .padded_dim = plan.padded_dim,
                    .q = work.q + int64_t{row} * plan.head_dim,
                    .k_tile = work.k_tile,
-                   .v_tile = work.v_tile,
+                   .v_tile = blocks.v_tile,
+                   .block = blocks.block,
+                   .next = blocks.next,
                    .scale = call.args.scale,
                    .softcap = call.args.softcap,
                    .visible = {},
@@ -146,8 +162,9 @@ void fold_span(const Call& call, const AttendTask& task, const KeyRange& keys, W
     locate(after, after < keys.end ? keys : all, *next);
     if (block->present == 0) continue;
     call.ops.load_k(*block, *next, plan.head_dim, work.k_tile);
-    call.ops.load_v(*block, *next, plan.head_dim, plan.padded_dim, work.v_tile);
-    fold_block(call, task, first, block->present, work, parts);
+    const bool direct = reads_directly(call, task, *block);
+    if (!direct) call.ops.load_v(*block, *next, plan.head_dim, plan.padded_dim, work.v_tile);
+    fold_block(call, task, first, {block, next, direct ? nullptr : work.v_tile}, work, parts);
   }
 }
 

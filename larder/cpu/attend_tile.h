@@ -15,6 +15,7 @@ namespace larder::cpu {
 constexpr int kTileKeys = 64;  // kAttendBlock of tensor/kernels.h
 constexpr int kTileRows =
     6;  // rows a call of fold_block takes: 6 x 4 sums fill AVX-512's registers
+constexpr int kDirectChannels = 64;
 constexpr int kTilePad = 16;  // rows of tiles and parts are padded to the widest vector
 
 // How a stored token lies in memory. A new format is a new value here, a case in kv_tile.cc and one
@@ -44,7 +45,11 @@ struct BlockWork {
   int32_t rows = 0, head_dim = 0, padded_dim = 0;
   const float* q = nullptr;       // [rows, head_dim]
   const float* k_tile = nullptr;  // [head_dim, 64]: transposed, so that lanes are keys
-  const float* v_tile = nullptr;  // [64, padded_dim]; lanes that no row sees hold anything
+  // [64, padded_dim]; lanes that no row sees hold anything. Null: V is read where `block` says, of
+  // one format in all lanes, a multiple of kDirectChannels wide, while `next` is fetched.
+  const float* v_tile = nullptr;
+  const KVBlock* block = nullptr;
+  const KVBlock* next = nullptr;
   float scale = 1, softcap = 0;
   uint64_t visible[kTileRows];     // lanes that a row sees
   const float* bias[kTileRows]{};  // of lane 0, or null; read at visible lanes only

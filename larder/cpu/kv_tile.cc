@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "larder/base/error.h"
+
 namespace larder::cpu {
 namespace {
 
@@ -12,6 +14,7 @@ KVFormat format_of(const KVSide& side) {
     case DType::kBF16:
       return KVFormat::kBF16;
     default:
+      LARDER_ASSERT(side.dtype == DType::kF32);
       return KVFormat::kF32;
   }
 }

@@ -14,7 +14,7 @@ namespace {
 // Rows of other lengths and needs, each long enough to cross blocks and spans.
 AttendProblem mixed_problem(uint64_t seed = 3) {
   return {.rows = {{.q_len = 70, .k_len = 1100, .q_first = 1030},
-                   {.q_len = 1, .k_len = 513, .q_first = 512},
+                   {.q_len = 1, .k_len = 1537, .q_first = 1536},
                    {.q_len = 9, .k_len = 9},
                    {.q_len = 3, .k_len = 640, .q_first = 637}},
           .head_dim = 24,
@@ -25,7 +25,7 @@ AttendProblem mixed_problem(uint64_t seed = 3) {
 
 std::vector<AttendProblem> problems() {
   AttendProblem window = mixed_problem(4), masked = mixed_problem(5), wide = mixed_problem(6);
-  window.window = 75;
+  window.window = 75, window.head_dim = 64;
   masked.hidden_keys = 0.2;
   masked.bias = BiasKind::kDense;
   wide.head_dim = 80, wide.heads = 7, wide.kv_heads = 1, wide.sinks = false, wide.softcap = 0;
@@ -163,23 +163,39 @@ TEST(AttendBits, HiddenKeysMayHoldAnything) {
   });
 }
 
-// A poisoned key that some queries of a tile see and others do not.
+// Every result of `got` but those of queries that see the key has the bytes of `clean`.
+void expect_poison_contained(const AttendData& data, int64_t key, const AttendResult& clean,
+                             const AttendResult& got) {
+  const int64_t width = data.problem.heads * data.problem.head_dim;
+  for (size_t i = 0; i < got.out[0].size(); ++i) {
+    const int64_t query = static_cast<int64_t>(i) / width;
+    if (data.sees(0, query, key)) {
+      ASSERT_TRUE(std::isnan(got.out[0][i])) << "key " << key << ", query " << query;
+    } else {
+      ASSERT_EQ(std::memcmp(&got.out[0][i], &clean.out[0][i], 4), 0)
+          << "key " << key << ", query " << query;
+    }
+  }
+}
+
+// A poisoned key that some queries of a tile see and others do not; whole and in pieces of a few
+// rows, which read V where it lies.
 TEST(AttendBits, APoisonedKeyReachesThoseWhoSeeItOnly) {
   for (const Kernels* set : available_kernel_sets()) {
+    SCOPED_TRACE(set->name);
     for (const int64_t window : {0, 6}) {
-      const AttendData data({.rows = {{.q_len = 70, .k_len = 70}}, .window = window});
-      const AttendResult clean = attend_with_set(*set, data, all_at_once(data));
-      for (const int64_t key : {0, 5, 20, 63, 64, 69}) {
-        AttendData dirty = data;
-        poison(dirty, 0, key, std::numeric_limits<float>::quiet_NaN());
-        const AttendResult got = attend_with_set(*set, dirty, all_at_once(dirty));
-        for (size_t i = 0; i < got.out[0].size(); ++i) {
-          const int64_t query = static_cast<int64_t>(i) / (data.problem.heads * 16);
-          if (data.sees(0, query, key)) {
-            EXPECT_TRUE(std::isnan(got.out[0][i])) << set->name << " query " << query;
-          } else {
-            EXPECT_EQ(std::memcmp(&got.out[0][i], &clean.out[0][i], 4), 0)
-                << set->name << " key " << key << " query " << query;
+      for (const int64_t head_dim : {16, 64}) {
+        const AttendData data({.rows = {{.q_len = 70, .k_len = 70}},
+                               .heads = 4,
+                               .kv_heads = 4,
+                               .head_dim = head_dim,
+                               .window = window});
+        for (const Calls& calls : {all_at_once(data), chunks(data, 5)}) {
+          const AttendResult clean = attend_with_set(*set, data, calls);
+          for (const int64_t key : {0, 5, 20, 63, 64, 69}) {
+            AttendData dirty = data;
+            poison(dirty, 0, key, std::numeric_limits<float>::quiet_NaN());
+            expect_poison_contained(data, key, clean, attend_with_set(*set, dirty, calls));
           }
         }
       }

@@ -111,8 +111,10 @@ bool is_right(Machine& machine, Problem& problem) {
   return true;
 }
 
+// Medians of so many runs: setting a problem up takes longer than running it.
+constexpr int kRuns = 11;
 // Enough layers that none is left in a cache when its turn comes again.
-constexpr int64_t kColdBytes = 192 << 20;
+constexpr int64_t kColdBytes = 96 << 20;
 
 void decode(benchmark::State& state, const Kernels& set, const Shapes& shapes, int64_t kv_len,
             DType dtype, int threads) {
@@ -172,6 +174,7 @@ void add(const char* kind, Body body, const Kernels* set, const Shapes& shapes, 
         name.c_str(),
         [=](benchmark::State& state) { body(state, *set, shapes, kv_len, dtype, threads); })
         ->UseManualTime()
+        ->Iterations(kRuns)
         ->Unit(benchmark::kMicrosecond);
   }
 }

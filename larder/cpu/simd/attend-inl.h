@@ -13,6 +13,7 @@
 
 #include "larder/cpu/simd/kv_tile-inl.h"
 #include "larder/cpu/simd/math-inl.h"
+#include "larder/cpu/simd/stored_values-inl.h"
 #include "larder/cpu/simd/tile_product-inl.h"
 
 namespace larder::cpu {
@@ -133,6 +134,19 @@ inline void copy_outputs(float* into, const float* from, int64_t count) {
 template <class T>
 inline void add_values(const BlockWork& work, const BlockRows& rows, int32_t first, int32_t count,
                        const VectorRange& keys, int64_t d, float (*sum)[kStrip]) {
+  if (work.v_tile == nullptr) {
+    multiply_stored<T>(work.block->v_format[0],
+                       {.p = rows.p[first],
+                        .values = work.block->v,
+                        .next = work.next->present != 0 ? work.next->v : work.block->v,
+                        .begin = keys.begin,
+                        .end = keys.end,
+                        .d = d,
+                        .c = sum[first],
+                        .c_stride = kStrip},
+                       count);
+    return;
+  }
   using V = typename T::V;
   const int64_t channels = work.padded_dim - d < kStrip ? work.padded_dim - d : kStrip;
   multiply<T>({.a = rows.p[first] + keys.begin,

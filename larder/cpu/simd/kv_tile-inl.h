@@ -14,6 +14,7 @@ namespace {
 // One loader a format: elements [d, d + n) of a stored token, n up to the lanes of V; the rest 0.
 template <class V>
 struct StoredF32 {
+  static constexpr int64_t kSize = 4;
   static V some(const void* p, int64_t d, int64_t n) {
     const float* at = static_cast<const float*>(p) + d;
     return n >= V::kLanes ? V::load(at) : V::load_first(at, n);
@@ -21,6 +22,7 @@ struct StoredF32 {
 };
 template <class V>
 struct StoredF16 {
+  static constexpr int64_t kSize = 2;
   static V some(const void* p, int64_t d, int64_t n) {
     const uint16_t* at = static_cast<const uint16_t*>(p) + d;
     return n >= V::kLanes ? V::load_f16(at) : V::load_f16_first(at, n);
@@ -28,6 +30,7 @@ struct StoredF16 {
 };
 template <class V>
 struct StoredBF16 {
+  static constexpr int64_t kSize = 2;
   static V some(const void* p, int64_t d, int64_t n) {
     const uint16_t* at = static_cast<const uint16_t*>(p) + d;
     return n >= V::kLanes ? V::load_bf16(at) : V::load_bf16_first(at, n);
