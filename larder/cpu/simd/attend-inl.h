@@ -88,12 +88,13 @@ void weigh_row(const BlockWork& work, int32_t r, const VectorRange& range, Block
   rows.l[r] = reduce_add(sum);
 }
 
-// How two parts of each row go together: factors of both, or (kept, taken) one of them as it is.
+// What the outputs of two parts are multiplied with when they are merged, by row.
 struct MergeFactors {
   alignas(64) float a[kTilePad], b[kTilePad];
 };
 
-// Merges m and l of up to kTilePad rows; `from` is whole vectors, `into` just the rows.
+// Merges m and l of up to kTilePad rows; empty parts change nothing, the first that is not is taken
+// as it is.
 template <class T>
 void merge_sums(float* into_m, float* into_l, const float* from_m, const float* from_l,
                 int64_t count, MergeFactors& factors) {
@@ -114,20 +115,19 @@ void merge_sums(float* into_m, float* into_l, const float* from_m, const float* 
   }
 }
 
-// o = o * a + from * b for the channels of one row.
+// The outputs of one row that go with merge_sums; `first`: nothing was there before.
 template <class T>
-inline void merge_outputs(float* into, const float* from, float a, float b, int64_t count) {
+inline void merge_outputs(bool first, float a, float b, float* into, const float* from,
+                          int64_t count) {
   using V = typename T::V;
+  if (first) {
+    for (int64_t d = 0; d < count; d += V::kLanes) V::load(from + d).store(into + d);
+    return;
+  }
   for (int64_t d = 0; d < count; d += V::kLanes) {
     const V scaled = mul(V::load(into + d), V::set1(a));
     fma(V::load(from + d), V::set1(b), scaled).store(into + d);
   }
-}
-
-template <class T>
-inline void copy_outputs(float* into, const float* from, int64_t count) {
-  using V = typename T::V;
-  for (int64_t d = 0; d < count; d += V::kLanes) V::load(from + d).store(into + d);
 }
 
 // sum[row] += weights of the keys [begin, end) times their values, channels [d, d + vectors).
@@ -182,14 +182,10 @@ void sum_values(const BlockWork& work, const BlockRows& rows, int64_t d, float (
   }
 }
 
+// q.k of every row, in the vectors of `range`.
 template <class T>
-void fold_block(const BlockWork& work) {
+void score_rows(const BlockWork& work, const VectorRange& range, BlockRows& rows) {
   using V = typename T::V;
-  uint64_t any = 0;
-  for (int32_t r = 0; r < work.rows; ++r) any |= work.visible[r];
-  if (any == 0) return;
-  const VectorRange range = vectors_of<T>(any);
-  BlockRows rows;
   for (int32_t r = 0; r < work.rows; ++r)
     for (int64_t i = range.begin; i < range.end; ++i) V::zero().store(rows.p[r] + i * V::kLanes);
   multiply<T>({.a = work.q,
@@ -200,6 +196,33 @@ void fold_block(const BlockWork& work) {
                .c = rows.p[0] + range.begin * V::kLanes,
                .c_stride = kTileKeys},
               work.rows, range.end - range.begin);
+}
+
+// Channels [d, d + kStrip) of the output: the block's, merged into the parts.
+template <class T>
+void fold_strip(const BlockWork& work, const BlockRows& rows, const bool* first,
+                const MergeFactors& factors, int64_t d) {
+  using V = typename T::V;
+  const int64_t count = work.padded_dim - d < kStrip ? work.padded_dim - d : kStrip;
+  alignas(64) float sum[kTileRows][kStrip];
+  for (int32_t r = 0; r < work.rows; ++r)
+    for (int64_t i = 0; i < count; i += V::kLanes) V::zero().store(sum[r] + i);
+  sum_values<T>(work, rows, d, sum);
+  for (int32_t r = 0; r < work.rows; ++r) {
+    if (rows.visible[r] == 0) continue;
+    merge_outputs<T>(first[r], factors.a[r], factors.b[r],
+                     work.parts.o + int64_t{r} * work.padded_dim + d, sum[r], count);
+  }
+}
+
+template <class T>
+void fold_block(const BlockWork& work) {
+  uint64_t any = 0;
+  for (int32_t r = 0; r < work.rows; ++r) any |= work.visible[r];
+  if (any == 0) return;
+  const VectorRange range = vectors_of<T>(any);
+  BlockRows rows;
+  score_rows<T>(work, range, rows);
   bool first[kTileRows];
   for (int32_t r = 0; r < work.rows; ++r) {
     rows.visible[r] = work.visible[r];
@@ -208,22 +231,8 @@ void fold_block(const BlockWork& work) {
   }
   MergeFactors factors;
   merge_sums<T>(work.parts.m, work.parts.l, rows.m, rows.l, work.rows, factors);
-  for (int64_t d = 0; d < work.padded_dim; d += kStrip) {
-    const int64_t count = work.padded_dim - d < kStrip ? work.padded_dim - d : kStrip;
-    alignas(64) float sum[kTileRows][kStrip];
-    for (int32_t r = 0; r < work.rows; ++r)
-      for (int64_t i = 0; i < count; i += V::kLanes) V::zero().store(sum[r] + i);
-    sum_values<T>(work, rows, d, sum);
-    for (int32_t r = 0; r < work.rows; ++r) {
-      float* o = work.parts.o + int64_t{r} * work.padded_dim + d;
-      if (rows.visible[r] == 0) continue;
-      if (first[r]) {
-        copy_outputs<T>(o, sum[r], count);
-      } else {
-        merge_outputs<T>(o, sum[r], factors.a[r], factors.b[r], count);
-      }
-    }
-  }
+  for (int64_t d = 0; d < work.padded_dim; d += kStrip)
+    fold_strip<T>(work, rows, first, factors, d);
 }
 
 template <class T>
@@ -235,14 +244,9 @@ void merge(const AttendParts& into, const AttendParts& from, int32_t rows, int32
     MergeFactors factors;
     merge_sums<T>(into.m + row, into.l + row, from.m + row, from.l + row, count, factors);
     for (int64_t r = 0; r < count; ++r) {
-      float* o = into.o + (row + r) * padded_dim;
-      const float* other = from.o + (row + r) * padded_dim;
       if (from.l[row + r] == 0) continue;
-      if (first[r]) {
-        copy_outputs<T>(o, other, padded_dim);
-      } else {
-        merge_outputs<T>(o, other, factors.a[r], factors.b[r], padded_dim);
-      }
+      merge_outputs<T>(first[r], factors.a[r], factors.b[r], into.o + (row + r) * padded_dim,
+                       from.o + (row + r) * padded_dim, padded_dim);
     }
   }
 }
