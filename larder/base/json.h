@@ -10,9 +10,9 @@
 #include <string_view>
 #include <vector>
 
-namespace larder {
+#include "larder/base/json_fwd.h"
 
-using Json = nlohmann::ordered_json;
+namespace larder {
 
 enum class DuplicateKeys { kLastWins, kRefuse };
 

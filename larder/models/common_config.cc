@@ -4,6 +4,8 @@
 #include <array>
 #include <cmath>
 
+#include "larder/base/json.h"
+
 namespace larder {
 namespace {
 

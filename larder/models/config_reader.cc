@@ -2,6 +2,8 @@
 
 #include <cmath>
 
+#include "larder/base/json.h"
+
 namespace larder {
 
 void ConfigProblems::add_error(const Error& error) {

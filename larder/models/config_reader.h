@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "larder/base/error.h"
-#include "larder/base/json.h"
+#include "larder/base/json_fwd.h"
 
 namespace larder {
 

@@ -3,6 +3,7 @@
 #include <system_error>
 
 #include "larder/base/file.h"
+#include "larder/base/json.h"
 #include "larder/models/family.h"
 
 namespace larder {

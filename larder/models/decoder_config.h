@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "larder/base/json.h"
+#include "larder/base/json_fwd.h"
 #include "larder/models/rope.h"
 #include "larder/tensor/kernels.h"
 

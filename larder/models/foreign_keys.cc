@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 
+#include "larder/base/json.h"
 #include "larder/models/common_config.h"
 
 namespace larder {

@@ -6,6 +6,7 @@
 #include <numbers>
 #include <utility>
 
+#include "larder/base/json.h"
 #include "larder/models/config_reader.h"
 
 namespace larder {

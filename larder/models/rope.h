@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "larder/base/json.h"
+#include "larder/base/json_fwd.h"
 
 namespace larder {
 

@@ -8,6 +8,7 @@
 
 #include "larder/base/error.h"
 #include "larder/base/file.h"
+#include "larder/base/json.h"
 #include "larder/models/decoder_config.h"
 #include "larder/models/family.h"
 #include "larder/models/kv_bytes.h"

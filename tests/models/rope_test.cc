@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "larder/base/error.h"
+#include "larder/base/json.h"
 
 namespace larder {
 namespace {

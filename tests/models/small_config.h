@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "larder/base/error.h"
+#include "larder/base/json.h"
 #include "larder/models/decoder_config.h"
 #include "larder/models/family.h"
 
