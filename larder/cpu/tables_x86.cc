@@ -13,13 +13,21 @@ DType bf16_matmul_input(DType compute, DType weight) {
   return compute == DType::kBF16 && weight == DType::kBF16 ? DType::kBF16 : DType::kF32;
 }
 
-bool is_bf16(DType dtype) { return dtype == DType::kBF16; }
-
-void bf16_matmul(const Exec& exec, const MatmulArgs& args) {
-  if (is_bf16(args.x.dtype) && is_bf16(args.w.dtype)) {
-    run_matmul(exec, args, matmul_bf16_dot);
-  } else {
-    Avx512Set::matmul(exec, args);
+// What a product gives must not depend on the company it has: one that the dot product can do is
+// always done by it.
+void bf16_matmul(const Exec& exec, std::span<const MatmulArgs> products) {
+  const auto dots = [](const MatmulArgs& args) {
+    return args.x.dtype == DType::kBF16 && args.w.dtype == DType::kBF16;
+  };
+  while (!products.empty()) {
+    size_t alike = 1;
+    while (alike < products.size() && dots(products[alike]) == dots(products[0])) ++alike;
+    if (dots(products[0])) {
+      run_matmul(exec, products.first(alike), matmul_bf16_dot);
+    } else {
+      Avx512Set::matmul(exec, products.first(alike));
+    }
+    products = products.subspan(alike);
   }
 }
 

@@ -1,6 +1,7 @@
 #include "larder/models/decoder.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstring>
 
@@ -198,11 +199,11 @@ TensorView rows_of(const TensorView& x) {
   return x.shape.rank() == 2 ? x : x.reshape({x.shape[0], x.shape[1] * x.shape[2]});
 }
 
-// x [rows, n] as matmul wants it for `w`: itself in f32, else rounded into `room`.
-TensorView matmul_input(const Exec& exec, const TensorView& x, const TensorView& w, DType compute,
+// x [rows, n] rounded to `compute` into `room`, stored as `stored`; x itself where there is nothing
+// to round.
+TensorView matmul_input(const Exec& exec, const TensorView& x, DType stored, DType compute,
                         const TensorView& room) {
   if (compute == DType::kF32) return x;
-  const DType stored = exec.kernels.matmul_input(compute, w.dtype);
   const TensorView out = TensorView::contiguous(room.data, stored, x.shape);
   exec.kernels.round_rows(exec, out, x, compute);
   return out;
@@ -210,15 +211,35 @@ TensorView matmul_input(const Exec& exec, const TensorView& x, const TensorView&
 
 }  // namespace
 
-void Decoder::linear(const Exec& exec, const TensorView& out, const TensorView& x,
-                     const LinearWeights& w, const Buffers& b, const float* residual) const {
-  MatmulArgs args;
-  args.out = rows_of(out);
-  args.x = matmul_input(exec, rows_of(x), w.w, dtype_, b.rounded);
-  args.w = w.w;
-  args.bias = w.bias;
-  args.residual = residual;
-  exec.kernels.matmul(exec, args);
+// One product of an input: where it goes, the weights, and what is added last.
+struct Decoder::Product {
+  const TensorView& out;
+  const LinearWeights& weights;
+  const float* residual = nullptr;
+};
+
+// All products of one input x, in one call of the kernel.
+void Decoder::linear(const Exec& exec, const TensorView& x, std::initializer_list<Product> products,
+                     const Buffers& b) const {
+  constexpr size_t kMost = 3;
+  LARDER_ASSERT(products.size() <= kMost);
+  std::array<MatmulArgs, kMost> args;
+  size_t n = 0;
+  const auto run = [&] {
+    exec.kernels.matmul(exec, std::span(args).first(n));
+    n = 0;
+  };
+  for (const Product& product : products) {
+    const DType input = exec.kernels.matmul_input(dtype_, product.weights.w.dtype);
+    // Weights of another type may want x in another form, for which there is room only after the
+    // others have read it.
+    if (n > 0 && args[n - 1].x.dtype != input) run();
+    const TensorView ready =
+        n > 0 ? args[n - 1].x : matmul_input(exec, rows_of(x), input, dtype_, b.rounded);
+    args[n++] = {rows_of(product.out), ready, product.weights.w, product.weights.bias,
+                 product.residual};
+  }
+  run();
 }
 
 namespace {
@@ -237,9 +258,7 @@ void Decoder::attention(Exec& exec, const Step& step, int64_t layer, Cache& cach
                         AttentionKind kind, const Buffers& b) const {
   const LayerWeights& w = weights_.layers[static_cast<size_t>(layer)];
   norm(exec, b.h, b.x, w.input_norm);
-  linear(exec, b.q, b.h, w.q, b);
-  linear(exec, b.k, b.h, w.k, b);
-  linear(exec, b.v, b.h, w.v, b);
+  linear(exec, b.h, {{b.q, w.q}, {b.k, w.k}, {b.v, w.v}}, b);
   exec.kernels.rope(exec, b.q, b.cos_sin.as<float>(), config_.rope.dim / 2);
   exec.kernels.rope(exec, b.k, b.cos_sin.as<float>(), config_.rope.dim / 2);
   CacheLayer& kept = cache.layer(static_cast<int32_t>(layer));
@@ -247,20 +266,23 @@ void Decoder::attention(Exec& exec, const Step& step, int64_t layer, Cache& cach
   args.kv = kept.append(exec, b.k, b.v, step);
   attend(exec, kind, args);
   kept.commit(step);
-  if (!w.post_attention_norm) return linear(exec, b.x, b.attended, w.o, b, b.x.as<float>());
-  linear(exec, b.h, b.attended, w.o, b);
-  norm(exec, b.h, b.h, w.post_attention_norm);
-  add_to(exec, b.x, b.h);
+  add_block(exec, b.attended, w.o, w.post_attention_norm, b);
 }
 
 void Decoder::mlp(const Exec& exec, const LayerWeights& w, const Buffers& b) const {
   norm(exec, b.h, b.x, w.mlp_norm);
-  linear(exec, b.gate, b.h, w.gate, b);
-  linear(exec, b.up, b.h, w.up, b);
+  linear(exec, b.h, {{b.gate, w.gate}, {b.up, w.up}}, b);
   exec.kernels.gate_mul(exec, b.gate, b.up, config_.hidden_act);
-  if (!w.post_mlp_norm) return linear(exec, b.x, b.gate, w.down, b, b.x.as<float>());
-  linear(exec, b.h, b.gate, w.down, b);
-  norm(exec, b.h, b.h, w.post_mlp_norm);
+  add_block(exec, b.gate, w.down, w.post_mlp_norm, b);
+}
+
+// The residual stream plus what a block gives: its last product, normed first where the family does
+// so.
+void Decoder::add_block(const Exec& exec, const TensorView& input, const LinearWeights& last,
+                        const float* post_norm, const Buffers& b) const {
+  if (post_norm == nullptr) return linear(exec, input, {{b.x, last, b.x.as<float>()}}, b);
+  linear(exec, input, {{b.h, last}}, b);
+  norm(exec, b.h, b.h, post_norm);
   add_to(exec, b.x, b.h);
 }
 
@@ -272,7 +294,7 @@ void Decoder::head(const Exec& exec, std::span<const int32_t> logit_rows, const 
                 b.x.as<float>() + logit_rows[i] * n, static_cast<size_t>(n) * sizeof(float));
   }
   norm(exec, b.last, b.last, weights_.final_norm);
-  linear(exec, b.logits, b.last, {weights_.lm_head, nullptr}, b);
+  linear(exec, b.last, {{b.logits, {weights_.lm_head, nullptr}}}, b);
   if (config_.final_logit_softcapping > 0) {
     exec.kernels.softcap(exec, b.logits.as<float>(), b.logits.count(),
                          static_cast<float>(config_.final_logit_softcapping));

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <filesystem>
+#include <initializer_list>
 #include <memory>
 #include <optional>
 #include <span>
@@ -46,6 +47,7 @@ class Decoder {
 
  private:
   struct Buffers;
+  struct Product;
   template <class Take>
   Buffers take_buffers(const Exec& exec, int64_t tokens, int64_t num_logits,
                        const Take& take) const;
@@ -55,8 +57,10 @@ class Decoder {
   void attention(Exec& exec, const Step& step, int64_t layer, Cache& cache, AttentionKind kind,
                  const Buffers& b) const;
   void mlp(const Exec& exec, const LayerWeights& w, const Buffers& b) const;
-  void linear(const Exec& exec, const TensorView& out, const TensorView& x, const LinearWeights& w,
-              const Buffers& b, const float* residual = nullptr) const;
+  void linear(const Exec& exec, const TensorView& x, std::initializer_list<Product> products,
+              const Buffers& b) const;
+  void add_block(const Exec& exec, const TensorView& input, const LinearWeights& last,
+                 const float* post_norm, const Buffers& b) const;
   void norm(const Exec& exec, const TensorView& out, const TensorView& x,
             const float* weight) const;
   void head(const Exec& exec, std::span<const int32_t> logit_rows, const Buffers& b) const;

@@ -65,7 +65,9 @@ struct Kernels {
   // where the set has a bf16 dot product and both are bf16, else f32 (holding values rounded to
   // `compute`).
   DType (*matmul_input)(DType compute, DType weight);
-  void (*matmul)(const Exec&, const MatmulArgs&);
+  // One product, or several with as many rows of x each (often the same x): threads meet once for
+  // all of them.
+  void (*matmul)(const Exec&, std::span<const MatmulArgs>);
   // out = x rounded to `compute`, stored as out.dtype (f32, or bf16 when compute is bf16). [rows,
   // n], f32 in.
   void (*round_rows)(const Exec&, const TensorView& out, const TensorView& x, DType compute);

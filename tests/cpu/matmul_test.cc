@@ -98,7 +98,7 @@ struct Problem {
     args.w = TensorView::contiguous(
         static_cast<char*>(w.data()) + col * k * static_cast<int64_t>(dtype_size(w_type)), w_type,
         Shape{col_end - col, k});
-    set.matmul(machine.exec(), args);
+    set.matmul(machine.exec(), {&args, 1});
     return out;
   }
   std::vector<float> run(const Kernels& set, int threads = 1) {
@@ -318,7 +318,7 @@ TEST(Matmul, KeepsANaNInItsOwnRow) {
     args.out = TensorView::contiguous(out.data(), DType::kF32, Shape{3, 4});
     args.x = TensorView::contiguous(x.data(), DType::kF32, Shape{3, 40});
     args.w = TensorView::contiguous(w.data(), DType::kF32, Shape{4, 40});
-    set->matmul(machine.exec(), args);
+    set->matmul(machine.exec(), {&args, 1});
     for (size_t i = 0; i < 12; ++i) EXPECT_EQ(std::isnan(out[i]), i / 4 == 1) << set->name << i;
   }
 }

@@ -59,7 +59,7 @@ void decode(benchmark::State& state, const Kernels& set, int64_t rows, DType dty
       args.out = TensorView::contiguous(out.view().data, DType::kF32, Shape{rows, n});
       args.x = TensorView::contiguous(x.view().data, x.view().dtype, Shape{rows, k});
       args.w = TensorView::contiguous(w, dtype, Shape{n, k});
-      set.matmul(machine.exec(), args);
+      set.matmul(machine.exec(), {&args, 1});
       w += args.w.byte_size();
     }
     return args;
@@ -87,7 +87,7 @@ void prefill(benchmark::State& state, const Kernels& set, DType dtype, Dims dims
   args.out = out;
   args.x = x;
   args.w = w;
-  set.matmul(machine.exec(), args);
+  set.matmul(machine.exec(), {&args, 1});
   if (!is_right(args)) return state.SkipWithError("wrong result");
 
   std::vector<double> peak, run;
@@ -95,7 +95,7 @@ void prefill(benchmark::State& state, const Kernels& set, DType dtype, Dims dims
   for (auto _ : state) {
     const double s = seconds([&] { has_dot = run_bf16_dot(machine.threads, kRounds); });
     peak.push_back(s / (kPeakFlopsPerRound * static_cast<double>(kRounds) * threads));
-    run.push_back(seconds([&] { set.matmul(machine.exec(), args); }));
+    run.push_back(seconds([&] { set.matmul(machine.exec(), {&args, 1}); }));
     state.SetIterationTime(run.back());
   }
   const double flops = 2.0 * static_cast<double>(kRows * n * k);

@@ -5,8 +5,10 @@ namespace larder::cpu::reference {
 
 DType matmul_input(DType, DType) { return DType::kF32; }
 
+namespace {
+
 // The sum runs over k in order, in f32, each product rounded before it is added.
-void matmul(const Exec&, const MatmulArgs& args) {
+void matmul_one(const MatmulArgs& args) {
   const int64_t rows = args.x.shape[0], k = args.x.shape[1], n = args.w.shape[0];
   for (int64_t r = 0; r < rows; ++r) {
     for (int64_t j = 0; j < n; ++j) {
@@ -20,6 +22,12 @@ void matmul(const Exec&, const MatmulArgs& args) {
       args.out.as<float>()[at] = sum;
     }
   }
+}
+
+}  // namespace
+
+void matmul(const Exec&, std::span<const MatmulArgs> products) {
+  for (const MatmulArgs& args : products) matmul_one(args);
 }
 
 }  // namespace larder::cpu::reference

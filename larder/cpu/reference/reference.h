@@ -8,7 +8,7 @@
 namespace larder::cpu::reference {
 
 DType matmul_input(DType compute, DType weight);
-void matmul(const Exec& exec, const MatmulArgs& args);
+void matmul(const Exec& exec, std::span<const MatmulArgs> products);
 void round_rows(const Exec& exec, const TensorView& out, const TensorView& x, DType compute);
 void rms_norm(const Exec& exec, const TensorView& out, const TensorView& x, const float* weight,
               float weight_offset, float eps);

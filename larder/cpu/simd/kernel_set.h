@@ -14,9 +14,9 @@ constexpr int64_t kProductsWorthThreads = 64 * 1024;
 
 using MatmulFunction = bool (*)(const MatmulRange&, int64_t, int64_t, int64_t, int64_t);
 
-// Runs `function` on all of args' outputs, split over the threads by columns or by rows. False if
-// the set has no code for the types.
-bool run_matmul(const Exec& exec, const MatmulArgs& args, MatmulFunction function);
+// Runs `function` on all outputs of all products, split over the threads by columns or by rows.
+// False, and nothing done, if it has no code for the types of one of them.
+bool run_matmul(const Exec& exec, std::span<const MatmulArgs> products, MatmulFunction function);
 
 // Runs body(begin, end) over [0, rows), split if `elements` in all are worth it.
 void run_rows(const Exec& exec, int64_t rows, int64_t elements,
@@ -26,8 +26,12 @@ template <const RangeOps& kOps, const AttendOps& kAttendOps>
 struct KernelSet {
   static DType matmul_input(DType, DType) { return DType::kF32; }
 
-  static void matmul(const Exec& exec, const MatmulArgs& args) {
-    if (!run_matmul(exec, args, kOps.matmul)) reference::matmul(exec, args);
+  static void matmul(const Exec& exec, std::span<const MatmulArgs> products) {
+    if (run_matmul(exec, products, kOps.matmul)) return;
+    for (size_t i = 0; i < products.size(); ++i) {
+      const auto one = products.subspan(i, 1);
+      if (!run_matmul(exec, one, kOps.matmul)) reference::matmul(exec, one);
+    }
   }
 
   static void round_rows(const Exec& exec, const TensorView& out, const TensorView& x,
