@@ -1,11 +1,13 @@
 // larder bench: tokens a second, in llama-bench's terms.
 #include <chrono>
 #include <cmath>
+#include <ctime>
 #include <iostream>
 #include <numeric>
 #include <thread>
 
 #include "larder/base/json.h"
+#include "larder/models/sizes.h"
 #include "tools/command.h"
 #include "tools/interrupt.h"
 #include "tools/model_flags.h"
@@ -131,6 +133,17 @@ double deviation(const std::vector<double>& values) {
   return std::sqrt(sum / static_cast<double>(values.size() - 1));
 }
 
+// As llama-bench writes it: 2026-01-31T23:59:59Z.
+std::string utc_now() {
+  const std::time_t now = std::time(nullptr);
+  std::tm utc{};
+  gmtime_r(&now, &utc);
+  char text[32];
+  std::strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%SZ",
+                &utc);  // digits only: the same in every locale
+  return text;
+}
+
 Json result_of(const Test& test, const Flags& flags, const LoadedModel& loaded, Session& session,
                const std::vector<int64_t>& samples_ns) {
   std::vector<double> ns, ts;
@@ -144,10 +157,14 @@ Json result_of(const Test& test, const Flags& flags, const LoadedModel& loaded, 
   return {{"model_filename", flags.model.model},
           {"model_type", str(model.config().model_type, " ", dtype_name(model.dtype()))},
           {"model_size", weights.mapped_bytes + weights.converted_bytes},
+          {"model_n_params", num_parameters(model.config())},
+          {"backends", "CPU"},
+          {"test_time", utc_now()},
           {"kernels", session.exec().kernels.name},
           {"cache", flags.model.cache},
           {"attention", flags.model.attention},
           {"n_batch", kChunk},
+          {"n_ubatch", kChunk},
           {"n_threads", session.exec().threads.size()},
           {"type_k", kv},
           {"type_v", kv},

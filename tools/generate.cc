@@ -103,7 +103,7 @@ Json report(const Generation& generation, const Seconds& seconds, const LoadedMo
            {{"load_seconds", seconds.load},
             {"prompt_tokens", generation.prompt_tokens()},
             {"prefill_seconds", seconds.prefill},
-            {"prefill_tokens_per_second", rate(generation.prompt_tokens(), seconds.prefill)},
+            {"prefill_tokens_per_second", rate(generation.prompt_tokens_fed(), seconds.prefill)},
             {"new_tokens", generation.new_tokens()},
             {"decode_seconds", seconds.decode},
             {"decode_tokens_per_second", rate(decoded, seconds.decode)}}},

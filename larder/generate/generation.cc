@@ -128,6 +128,13 @@ int64_t Generation::prompt_tokens() const {
   return count;
 }
 
+int64_t Generation::prompt_tokens_fed() const {
+  int64_t count = 0;
+  for (const auto& row : rows_)
+    count += std::min(row->fed, static_cast<int64_t>(row->prompt.size()));
+  return count;
+}
+
 int64_t Generation::new_tokens() const {
   int64_t count = 0;
   for (const auto& row : rows_) count += static_cast<int64_t>(row->result.output_ids.size());

@@ -83,8 +83,9 @@ class Generation {
   size_t batch() const { return rows_.size(); }
   const Result& result(size_t row) const;
   const std::vector<int32_t>& prompt_ids(
-      size_t row) const;          // with the bos that an empty prompt got
-  int64_t prompt_tokens() const;  // of all rows
+      size_t row) const;              // with the bos that an empty prompt got
+  int64_t prompt_tokens() const;      // of all rows
+  int64_t prompt_tokens_fed() const;  // those that have been through the model
   int64_t new_tokens() const;
   bool prefilled() const;  // every row has its first token, or has ended
 

@@ -181,6 +181,14 @@ TEST_P(EveryKind, WhenMemoryRunsOutNoLayerHasChanged) {
   }
 }
 
+TEST_P(EveryKind, Case49_ACacheMovesWithItsTokens) {
+  Cache cache = make(GetParam(), host_);
+  feed(cache, exec_, {{0, numbers(0, 9)}});
+  Cache moved = std::move(cache);
+  feed(moved, exec_, {{0, {9}}});
+  EXPECT_EQ(kept(moved, 1, 0), numbers(0, 10));
+}
+
 TEST(CacheRegistry, NamesWhatThereIsWhenAskedForSomethingElse) {
   try {
     CacheRegistry().find("paged_turbo");

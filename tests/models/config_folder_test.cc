@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "larder/models/kv_bytes.h"
+#include "larder/models/sizes.h"
 #include "tests/models/small_config.h"
 
 namespace larder {

@@ -5,7 +5,7 @@
 #include <utility>
 #include <vector>
 
-#include "larder/models/kv_bytes.h"
+#include "larder/models/sizes.h"
 #include "tests/models/small_config.h"
 
 namespace larder {

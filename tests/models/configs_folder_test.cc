@@ -11,7 +11,7 @@
 #include "larder/base/json.h"
 #include "larder/models/decoder_config.h"
 #include "larder/models/family.h"
-#include "larder/models/kv_bytes.h"
+#include "larder/models/sizes.h"
 
 namespace larder {
 namespace {
@@ -83,6 +83,9 @@ void expect_resolved(const DecoderConfig& got, const Json& entry) {
   EXPECT_EQ(kv_bytes_per_token(got, DType::kBF16), entry["kv"]["bytes_per_token"].get<int64_t>());
   EXPECT_EQ(kv_bytes_per_token_per_layer(got, DType::kBF16),
             entry["kv"]["bytes_per_token_per_layer"].get<int64_t>());
+  if (entry["params"].value("scope", "") == "whole model") {
+    EXPECT_EQ(num_parameters(got), entry["params"]["computed"].get<int64_t>());
+  }
 }
 
 // One line that names the architecture, or one of the keys that the index lists.

@@ -108,8 +108,9 @@ TEST(Bench, GivesTheFieldsThatLlamaBenchGives) {
   ASSERT_EQ(rows.size(), 6u);
   for (const Json& row : rows) {
     for (const char* field :
-         {"model_filename", "n_threads", "type_k", "type_v", "n_prompt", "n_gen", "n_depth",
-          "avg_ns", "stddev_ns", "avg_ts", "stddev_ts", "samples_ns", "samples_ts"}) {
+         {"model_filename", "model_size", "model_n_params", "test_time", "n_batch", "n_threads",
+          "type_k", "type_v", "n_prompt", "n_gen", "n_depth", "avg_ns", "stddev_ns", "avg_ts",
+          "stddev_ts", "samples_ns", "samples_ts"}) {
       EXPECT_TRUE(row.contains(field)) << field;
     }
     ASSERT_EQ(row.at("samples_ts").size(), 3u);
