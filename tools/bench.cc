@@ -39,7 +39,7 @@ void check(const Flags& flags) {
   for (const auto& [name, list] :
        {std::pair{"-p", flags.n_prompt}, {"-n", flags.n_gen}, {"-d", flags.n_depth}}) {
     for (const int64_t n : list) {
-      if (n < 0) fail(name, " ", n, " must not be negative");
+      if (n < 0 || n > INT32_MAX) fail(name, " ", n, " must be 0 to ", INT32_MAX);
     }
   }
   if (flags.repetitions < 1) fail("-r ", flags.repetitions, " must be at least 1");

@@ -143,7 +143,8 @@ int run(Flags& flags) {
       request.eos_token_ids.push_back(static_cast<int32_t>(id));
   }
   const auto needed =
-      static_cast<int64_t>(std::max<size_t>(request.prompt_ids.size(), 1)) + flags.max_new_tokens;
+      static_cast<int64_t>(std::max<size_t>(request.prompt_ids.size(), 1)) +
+      std::min(flags.max_new_tokens, loaded.model()->config().max_position_embeddings);
   const std::unique_ptr<Session> session = loaded.session(needed);
   seconds.load = since(start);
 

@@ -41,6 +41,12 @@ std::vector<int32_t> with_bos(const Request& request, const DecoderConfig& confi
   return {static_cast<int32_t>(*config.bos_token_id)};
 }
 
+// New tokens at most. The last one is never fed, so it needs no place in the context.
+int64_t new_token_limit(const Request& request, int64_t prompt_length,
+                        const DecoderConfig& config) {
+  return std::min(request.max_new_tokens, config.max_position_embeddings - prompt_length + 1);
+}
+
 // Everything that can be said of one request before it runs.
 void check_request(const Request& request, const Decoder& model, const Cache& cache, bool has_text,
                    size_t index) {
@@ -62,7 +68,8 @@ void check_request(const Request& request, const Decoder& model, const Cache& ca
            config.max_position_embeddings);
   }
   if (!request.stop_strings.empty() && !has_text) refuse("stop_strings need a tokenizer");
-  const int64_t stored = length + std::max<int64_t>(request.max_new_tokens - 1, 0);
+  const int64_t stored =
+      length + std::max<int64_t>(new_token_limit(request, length, config) - 1, 0);
   if (request.max_new_tokens > 0 && cache.max_len() >= 0 && stored > cache.max_len()) {
     fail_as(ErrorKind::kNoRoom, "request ", index, ": ", length, " prompt and ",
             request.max_new_tokens, " new tokens need ", stored,
@@ -83,8 +90,7 @@ Generation::Generation(Session& session, std::vector<Request> requests, Generati
     row->prompt = with_bos(request, config);
     row->ids = row->prompt;
     const auto length = static_cast<int64_t>(row->prompt.size());
-    // The last new token is never fed, so it needs no place in the context.
-    row->limit = std::min(request.max_new_tokens, config.max_position_embeddings - length + 1);
+    row->limit = new_token_limit(request, length, config);
     row->ids.reserve(static_cast<size_t>(length + row->limit));
     row->result.output_ids.reserve(static_cast<size_t>(row->limit));
     row->eos = request.eos_token_ids;
@@ -98,7 +104,8 @@ Generation::Generation(Session& session, std::vector<Request> requests, Generati
     if (row->limit == 0) row->result.finish_reason = FinishReason::kLength;
     rows_.push_back(std::move(row));
   }
-  const size_t most = std::max<size_t>(rows_.size(), static_cast<size_t>(options_.prefill_chunk));
+  const int64_t chunk = std::min<int64_t>(options_.prefill_chunk, prompt_tokens());
+  const size_t most = std::max(rows_.size(), static_cast<size_t>(chunk));
   for (auto* list : {&slot_, &ids_, &logit_rows_, &logit_owner_, &chosen_}) list->reserve(most);
   q_start_.reserve(rows_.size() + 1);
   position_.reserve(most);

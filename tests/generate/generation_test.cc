@@ -156,6 +156,8 @@ TEST_F(Generations, TheContextEndsAGenerationWithReasonLength) {
   const Result result = generate(tiny, ask(some_ids(60, 32, 1), 100));
   EXPECT_EQ(result.output_ids.size(), 5u) << "64 places hold the prompt and four of them";
   EXPECT_EQ(result.finish_reason, FinishReason::kLength);
+  tiny.reset();
+  EXPECT_EQ(generate(tiny, ask(some_ids(60, 32, 1), INT64_MAX)).output_ids.size(), 5u);
 }
 
 TEST_F(Generations, PromptsAreFedInChunksWithTheSameResult) {

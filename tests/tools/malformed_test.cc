@@ -237,6 +237,7 @@ std::vector<Fault> flag_faults() {
       flags("AnUnreadablePromptFile", "no/such/file", {"--prompt-file", "no/such/file"}),
       flags("APromptFileThatIsAFolder", "regular file", {"--prompt-file", "."}),
       flags("NegativeNewTokens", "-n -1", {ids, "1", "-n", "-1"}),
+      flags("ANumberPast64Bits", "-n", {ids, "1", "-n", "9223372036854775808"}),
       flags("ANumberThatIsNone", "\"many\"", {ids, "1", "-n", "many"}),
       flags("TemperatureNan", "temperature", {ids, "1", "--temperature", "nan"}),
       flags("TemperatureBelowZero", "temperature", {ids, "1", "--temperature", "-1"}),
