@@ -124,9 +124,13 @@ void run_cache(Suite& suite, const ConformanceCase& test) {
 
 void run_attention(const ConformanceCase& test) {
   for (const Kernels* set : available_kernel_sets()) {
-    for (const std::string& mismatch : check_attention_case(test.folder(), *set))
+    for (const std::string& mismatch :
+         check_attention_case(test.folder(), *set, AttentionKind::kFused))
       ADD_FAILURE() << set->name << ": " << mismatch;
   }
+  for (const std::string& mismatch :
+       check_attention_case(test.folder(), choose_kernels(), AttentionKind::kEager))
+    ADD_FAILURE() << "eager: " << mismatch;
 }
 
 void run_case(Suite& suite, const fs::path& folder) {

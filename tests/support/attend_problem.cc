@@ -247,8 +247,9 @@ AttendResult attend_with_set(const Kernels& set, const AttendData& data, const C
     Gathered call(data, pieces, run);
     const AttendArgs args = call.args(data);
     Arena arena(host);
-    arena.reserve(set.attend_scratch(args, run.threads));
-    set.attend(Exec{set, threads, arena}, args);
+    const Exec exec{set, threads, arena};
+    arena.reserve(attend_scratch_bytes(exec, run.kind, args));
+    attend(exec, run.kind, args);
     LARDER_ASSERT(arena.used() == 0 && arena.peak() == arena.capacity());
     scatter(call, data, pieces, result);
   }

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "larder/tensor/kernels.h"
+#include "larder/attention/attention.h"
 #include "tests/support/kv_fixture.h"
 
 namespace larder::test {
@@ -72,6 +72,7 @@ struct AttendRun {
   int threads = 1;
   // Show only the keys up to the last query of a piece, as a cache that grows would.
   bool growing = false;
+  AttentionKind kind = AttentionKind::kFused;
 };
 
 // Runs the calls; queries in no piece keep NaN. Also checks that the arena was sized exactly.

@@ -21,7 +21,7 @@ Tensor tokens_first(Allocator& host, const TensorView& x) {
 class AttentionCase {
  public:
   explicit AttentionCase(const std::filesystem::path& folder);
-  std::vector<std::string> check(const Kernels& set);
+  std::vector<std::string> check(const Kernels& set, AttentionKind kind);
 
  private:
   // The tensor in a role, or null where the case has none.
@@ -143,12 +143,13 @@ void AttentionCase::compare(const TensorView& got, std::string_view role,
   }
 }
 
-std::vector<std::string> AttentionCase::check(const Kernels& set) {
+std::vector<std::string> AttentionCase::check(const Kernels& set, AttentionKind kind) {
   ThreadPool threads(2);
   Arena arena(host_);
   const AttendArgs call = args();
-  arena.reserve(set.attend_scratch(call, threads.size()));
-  set.attend(Exec{set, threads, arena}, call);
+  const Exec exec{set, threads, arena};
+  arena.reserve(attend_scratch_bytes(exec, kind, call));
+  attend(exec, kind, call);
   std::vector<std::string> found;
   compare(out_, "out", found);
   if (find("lse") != nullptr) compare(lse_, "lse", found);
@@ -158,8 +159,8 @@ std::vector<std::string> AttentionCase::check(const Kernels& set) {
 }  // namespace
 
 std::vector<std::string> check_attention_case(const std::filesystem::path& case_folder,
-                                              const Kernels& set) {
-  return AttentionCase(case_folder).check(set);
+                                              const Kernels& set, AttentionKind kind) {
+  return AttentionCase(case_folder).check(set, kind);
 }
 
 }  // namespace larder::test
