@@ -9,6 +9,7 @@
 #include "larder/base/json.h"
 #include "larder/generate/generation.h"
 #include "tests/support/logits_run.h"
+#include "tests/support/sanitized.h"
 #ifdef LARDER_HAS_TEXT
 #include "larder/text/tokenizer.h"
 #endif
@@ -22,6 +23,7 @@ const std::string kData = LARDER_SOURCE_DIR "/tests/data/smollm2/";
 class SmolLM2 : public ::testing::Test {
  protected:
   void SetUp() override {
+    if (kSanitized) GTEST_SKIP() << "minutes under a sanitizer";
     if (!std::filesystem::exists(kModel + "/config.json"))
       GTEST_SKIP() << "no models/smollm2; tools/get-smollm2 makes it";
     model_ = Decoder::load(kModel, DType::kF32, host_);
@@ -76,6 +78,7 @@ TEST_F(SmolLM2, TheTextTokenizesToTheReferencesIds) {
   EXPECT_EQ(tokenizer.encode(read_file(kData + "text.txt"), true),
             data("nll.json").at("ids").get<Ids>());
   for (const Json& test : data("generate.json")) {
+    if (test.at("kind") != "greedy") continue;
     EXPECT_EQ(tokenizer.encode(test.at("prompt").get<std::string>(), true),
               test.at("prompt_ids").get<Ids>());
   }

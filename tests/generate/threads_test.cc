@@ -8,6 +8,7 @@
 #include "larder/base/error.h"
 #include "larder/generate/generation.h"
 #include "tests/support/logits_run.h"
+#include "tests/support/sanitized.h"
 #include "tests/support/temp_folder.h"
 
 namespace larder::test {
@@ -70,12 +71,6 @@ size_t resident_bytes() {
   std::ifstream("/proc/self/statm") >> total >> resident;
   return resident * 4096;
 }
-
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr bool kSanitized = true;
-#else
-constexpr bool kSanitized = false;
-#endif
 
 TEST(Case49Memory, TwoHundredRoundsLeaveNothingBehind) {
   if (kSanitized) GTEST_SKIP() << "a sanitizer keeps freed memory";
