@@ -1,6 +1,9 @@
+#include <algorithm>
 #include <array>
 #include <iostream>
 #include <new>
+#include <string>
+#include <vector>
 
 #include "larder/base/error.h"
 #include "tools/command.h"
@@ -24,6 +27,16 @@ int exit_code(ErrorKind kind) {
   return kind == ErrorKind::kOutOfMemory || kind == ErrorKind::kNoRoom ? 1 : 2;
 }
 
+// CLI11 says of "larder foo" only that a subcommand is missing.
+void check_name(int argc, const char* const* argv) {
+  if (argc < 2 || argv[1][0] == '-') return;
+  std::vector<std::string> names;
+  for (const Command& command : kCommands) names.emplace_back(command.name);
+  if (std::find(names.begin(), names.end(), argv[1]) == names.end()) {
+    fail("unknown subcommand ", in_quotes(argv[1]), "; there are: ", join(names, ", "));
+  }
+}
+
 }  // namespace
 
 int run_command(int argc, const char* const* argv) {
@@ -35,12 +48,12 @@ int run_command(int argc, const char* const* argv) {
   std::function<int()> action;
   for (const Command& command : kCommands) command.add(app, action);
   try {
+    check_name(argc, argv);
     app.parse(argc, argv);
     return action();
   } catch (const CLI::Success& asked) {  // --help, --version
     const int code = app.exit(asked);
-    // The footer of a help text has no end of line of its own.
-    if (dynamic_cast<const CLI::CallForHelp*>(&asked) != nullptr) std::cout << std::endl;
+    std::cout << std::endl;  // neither a footer nor a version has an end of line of its own
     return code;
   } catch (const CLI::ParseError& error) {
     return complain(str(error.what(), "; see larder --help"), 2);

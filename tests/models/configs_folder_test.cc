@@ -21,8 +21,8 @@ std::filesystem::path folder() {
 }
 
 const Json& index() {
-  static const Json json = parse_json(read_file(folder() / "index.json"), "index.json");
-  return json;
+  static const Json kIndex = parse_json(read_file(folder() / "index.json"), "index.json");
+  return kIndex;
 }
 
 Json config_of(const Json& entry) {

@@ -37,13 +37,22 @@ TEST(Command, HelpOfEverySubcommandShowsAnExample) {
     EXPECT_NE(result.out.find(str("Example:\n  larder ", name)), std::string::npos) << result.out;
     EXPECT_TRUE(result.out.ends_with("\n"));
   }
-  EXPECT_NE(run_larder({"--version"}).out.find("larder "), std::string::npos);
+  const std::string version = run_larder({"--version"}).out;
+  EXPECT_TRUE(version.starts_with("larder ") && version.ends_with("\n")) << version;
 }
 
 TEST(Command, WithoutASubcommandItSaysWhatIsMissing) {
   const CommandResult result = run_larder({});
   EXPECT_EQ(result.code, 2);
   EXPECT_TRUE(result.err.starts_with("larder: ")) << result.err;
+}
+
+TEST(Command, AnUnknownSubcommandIsNamed) {
+  const CommandResult result = run_larder({"serve", "-m", "x"});
+  EXPECT_EQ(result.code, 2);
+  EXPECT_EQ(result.err,
+            "larder: unknown subcommand \"serve\"; there are: generate, bench, score, inspect, "
+            "convert\n");
 }
 
 TEST(Generate, StreamsTheTextAndEndsWithFigures) {
