@@ -20,7 +20,7 @@ bool is_ascii(std::string_view text) {
 
 std::vector<utf8proc_int32_t> decompose(std::string_view text, utf8proc_option_t options) {
   std::vector<utf8proc_int32_t> chars;
-  std::array<utf8proc_int32_t, 32> parts;  // U+FDFA, the longest, is 18 characters
+  std::array<utf8proc_int32_t, 32> parts{};  // U+FDFA, the longest, is 18 characters
   int boundary = 0;
   for (size_t at = 0; at < text.size();) {
     const CharScan scan = char_at(text, at);

@@ -22,11 +22,13 @@ std::pair<std::string, std::string> cut_merge(const std::string& text, size_t in
 // into the document, the vocabulary, the merges or one merge.
 class Reader {
  public:
+  // NOLINTBEGIN(readability-identifier-naming): the parser asks for these names
   using number_integer_t = Json::number_integer_t;
   using number_unsigned_t = Json::number_unsigned_t;
   using number_float_t = Json::number_float_t;
   using string_t = Json::string_t;
   using binary_t = Json::binary_t;
+  // NOLINTEND(readability-identifier-naming)
 
   Reader(TokenizerFile& file, const std::string& what) : file_(file), what_(what) {}
 
