@@ -31,6 +31,7 @@ int exit_code(ErrorKind kind) {
 void check_name(int argc, const char* const* argv) {
   if (argc < 2 || argv[1][0] == '-') return;
   std::vector<std::string> names;
+  names.reserve(kCommands.size());
   for (const Command& command : kCommands) names.emplace_back(command.name);
   if (std::find(names.begin(), names.end(), argv[1]) == names.end()) {
     fail("unknown subcommand ", in_quotes(argv[1]), "; there are: ", join(names, ", "));

@@ -141,7 +141,7 @@ void DenseLayer::write(const Exec& exec, const TensorView& x, int64_t side_offse
       const float* from = x.as<float>() + (step.q_start[b] + i) * row_floats;
       for (int32_t head = 0; head < spec_.num_kv_heads; ++head) {
         exec.kernels.store(token(row, row.len + i, head, side_offset), dtype_,
-                           from + head * spec_.head_dim, spec_.head_dim);
+                           from + int64_t{head} * spec_.head_dim, spec_.head_dim);
       }
     }
   }

@@ -150,8 +150,8 @@ void PaddedCache::crop(int64_t max_length) {
   const int64_t longest = *std::ranges::max_element(columns_);
   const int64_t keep = max_length >= 0 ? max_length : std::max<int64_t>(longest + max_length, 0);
   if (keep >= longest) return;
-  std::vector<int64_t> len;
-  for (int32_t row = 0; row < static_cast<int32_t>(batch_); ++row) len.push_back(tokens(row, keep));
+  std::vector<int64_t> len(static_cast<size_t>(batch_));
+  for (size_t row = 0; row < len.size(); ++row) len[row] = tokens(static_cast<int32_t>(row), keep);
   cache_.crop(len);
   for (int64_t& columns : columns_) columns = std::min(columns, keep);
   for (int64_t& pads : pads_) pads = std::min(pads, keep);
@@ -170,6 +170,7 @@ void PaddedCache::select(std::span<const int32_t> source) {
     if (row < 0 || row >= batch_) fail("row ", row, " of a cache of batch ", batch_);
   }
   std::vector<int64_t> pads;
+  pads.reserve(source.size());
   for (const int32_t row : source) pads.push_back(pad(row));
   cache_.select_rows(source);
   pads_ = std::move(pads);
