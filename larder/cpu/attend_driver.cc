@@ -33,7 +33,7 @@ struct Work {
     std::fill_n(zeros, plan.padded_dim, 0.0f);
   }
   float *v_tile, *zeros, *k_tile, *q;
-  AttendParts span, total;
+  AttendParts span{}, total{};
   KVBlock blocks[2];
 };
 

@@ -30,7 +30,7 @@ void SamplerScratch::unmark_all() {
 }
 
 float largest(std::span<const float> scores) {
-  std::array<float, 8> lanes;
+  std::array<float, 8> lanes{};
   lanes.fill(kRemoved);
   size_t i = 0;
   for (; i + lanes.size() <= scores.size(); i += lanes.size())

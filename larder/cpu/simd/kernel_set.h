@@ -9,8 +9,8 @@
 namespace larder::cpu {
 
 // Below this many elements (or products, for matmul) a kernel takes less time than waking a thread.
-constexpr int64_t kElementsWorthThreads = 16 * 1024;
-constexpr int64_t kProductsWorthThreads = 64 * 1024;
+constexpr int64_t kElementsWorthThreads = int64_t{16} * 1024;
+constexpr int64_t kProductsWorthThreads = int64_t{64} * 1024;
 
 using MatmulFunction = bool (*)(const MatmulRange&, int64_t, int64_t, int64_t, int64_t);
 
