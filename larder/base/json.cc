@@ -43,7 +43,8 @@ std::string plain_message(const char* message) {
   std::string_view text = message;
   if (const size_t end = text.find("] "); end != std::string_view::npos)
     text.remove_prefix(end + 2);
-  return in_quotes(text, 200).substr(1, in_quotes(text, 200).size() - 2);
+  const std::string masked = in_quotes(text, 200);
+  return masked.substr(1, masked.size() - 2);
 }
 
 // Refuses an object that names a key twice; one set of keys per open object.

@@ -20,7 +20,7 @@ struct Fault {
   int code = 2;
 };
 
-void PrintTo(const Fault& fault, std::ostream* out) { *out << fault.name; }
+std::ostream& operator<<(std::ostream& out, const Fault& fault) { return out << fault.name; }
 
 void good_folder(const TempFolder& folder) {
   TinyModel().write(folder.path());
@@ -92,7 +92,7 @@ std::vector<Fault> container_faults() {
 }
 
 // Replaces the single file by an index with this weight_map.
-Fault index(std::string name, std::string says, std::string map, bool make_first = true) {
+Fault index(std::string name, std::string says, const std::string& map, bool make_first = true) {
   return {std::move(name), std::move(says), [map, make_first](const TempFolder& folder) {
             std::filesystem::rename(folder / "model.safetensors", folder / "first.safetensors");
             if (!make_first) folder.write("first.safetensors", "cut");
@@ -148,11 +148,7 @@ Fault config_value(const std::string& name, const std::string& key, Json value,
                    std::string says = {}) {
   if (says.empty()) says = key;
   return {name, std::move(says), [key, value = std::move(value)](const TempFolder& f) {
-            bend(f, [&](TinyModel& m) {
-              TinyModel changed;
-              changed.config[key] = value;
-              m = changed;
-            });
+            bend(f, [&](TinyModel& m) { m.config[key] = value; });
           }};
 }
 
