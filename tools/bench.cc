@@ -7,7 +7,6 @@
 #include <thread>
 
 #include "larder/base/json.h"
-#include "larder/models/sizes.h"
 #include "tools/command.h"
 #include "tools/interrupt.h"
 #include "tools/model_flags.h"
@@ -74,7 +73,7 @@ int32_t some_id(int64_t i, int64_t vocab) {
 class Runner {
  public:
   explicit Runner(Session& session)
-      : session_(session), vocab_(session.model().config().vocab_size) {}
+      : session_(session), vocab_(session.model().info().vocab_size) {}
 
   // Brings the cache to `length` tokens: cuts it, or feeds what is missing.
   bool set_depth(int64_t length) {
@@ -151,13 +150,12 @@ Json result_of(const Test& test, const Flags& flags, const LoadedModel& loaded, 
     ns.push_back(static_cast<double>(sample));
     ts.push_back(static_cast<double>(test.tokens()) * 1e9 / static_cast<double>(sample));
   }
-  const Decoder& model = *loaded.model();
-  const DecoderWeights& weights = model.weights();
-  const std::string kv(dtype_name(session.cache().layer(0).dtype()));
+  const Model& model = *loaded.model();
+  const std::string kv(dtype_name(session.cache().kv(0).dtype()));
   return {{"model_filename", flags.model.model},
-          {"model_type", str(model.config().model_type, " ", dtype_name(model.dtype()))},
-          {"model_size", weights.mapped_bytes + weights.converted_bytes},
-          {"model_n_params", num_parameters(model.config())},
+          {"model_type", str(model.info().model_type, " ", dtype_name(model.dtype()))},
+          {"model_size", model.info().mapped_weight_bytes + model.info().converted_weight_bytes},
+          {"model_n_params", model.info().num_parameters},
           {"backends", "CPU"},
           {"test_time", utc_now()},
           {"kernels", session.exec().kernels.name},
@@ -217,7 +215,7 @@ int run(const Flags& flags) {
   check(flags);
   catch_interrupts();
   LoadedModel loaded(flags.model);
-  const std::vector<Test> tests = plan(flags, loaded.model()->config().max_position_embeddings);
+  const std::vector<Test> tests = plan(flags, loaded.model()->info().max_position_embeddings);
   int64_t longest = 0;
   for (const Test& test : tests) longest = std::max(longest, test.n_depth + test.tokens());
   const auto session = loaded.session(longest);

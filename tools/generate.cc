@@ -93,7 +93,7 @@ void run_timed(Generation& generation, Seconds& seconds) {
 Json report(const Generation& generation, const Seconds& seconds, const LoadedModel& loaded) {
   const Result& result = generation.result(0);
   const int64_t decoded = std::max<int64_t>(generation.new_tokens() - 1, 0);
-  const DecoderWeights& weights = loaded.model()->weights();
+  const ModelInfo& info = loaded.model()->info();
   const TrackingAllocator& memory = loaded.memory();
   return {{"prompt_ids", generation.prompt_ids(0)},
           {"output_ids", result.output_ids},
@@ -108,8 +108,8 @@ Json report(const Generation& generation, const Seconds& seconds, const LoadedMo
             {"decode_seconds", seconds.decode},
             {"decode_tokens_per_second", rate(decoded, seconds.decode)}}},
           {"memory",
-           {{"mapped_weight_bytes", weights.mapped_bytes},
-            {"converted_weight_bytes", weights.converted_bytes},
+           {{"mapped_weight_bytes", info.mapped_weight_bytes},
+            {"converted_weight_bytes", info.converted_weight_bytes},
             {"kv_bytes", memory.of("kv").peak},
             {"scratch_bytes", memory.of("scratch").peak},
             {"allocator_peak_bytes", memory.total().peak},
@@ -139,12 +139,12 @@ int run(Flags& flags) {
   Request request{
       prompt_ids(flags, tokenizer), flags.max_new_tokens, flags.sampling, {}, flags.stop};
   if (!flags.ignore_eos) {
-    for (const int64_t id : loaded.model()->config().eos_token_ids)
+    for (const int64_t id : loaded.model()->info().eos_token_ids)
       request.eos_token_ids.push_back(static_cast<int32_t>(id));
   }
   const auto needed =
       static_cast<int64_t>(std::max<size_t>(request.prompt_ids.size(), 1)) +
-      std::min(flags.max_new_tokens, loaded.model()->config().max_position_embeddings);
+      std::min(flags.max_new_tokens, loaded.model()->info().max_position_embeddings);
   const std::unique_ptr<Session> session = loaded.session(needed);
   seconds.load = since(start);
 

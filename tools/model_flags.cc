@@ -34,6 +34,9 @@ void ModelFlags::add_to(CLI::App& app) {
       "What matmul inputs are rounded to: f32, bf16 or f16 (default: as the file stores them)");
   app.add_option("--cache", cache, "cache_implementation: " + join(CacheRegistry().names(), ", "))
       ->capture_default_str();
+  app.add_option("--cache-config", cache_config,
+                 "The cache's own settings, as '{\"nbits\": 4}'; docs/caches.md lists them")
+      ->type_name("JSON");
   app.add_option("--cache-dtype", cache_dtype,
                  "What the cache stores: f32, bf16 or f16 (default: as --dtype)");
   add_number(app, "--max-cache-len", max_cache_len,
@@ -73,10 +76,14 @@ LoadedModel::LoadedModel(const ModelFlags& flags)
     fail("--max-cache-len ", flags.max_cache_len, " must not be negative");
   choose_threads(flags.threads);
   choose_kernels(flags.kernels);
-  options_ = {flags.cache,         float_dtype("--cache-dtype", flags.cache_dtype),
-              flags.max_cache_len, attention_kind(flags.attention),
-              flags.threads,       flags.kernels};
-  model_ = Decoder::load(flags.model, dtype, tracking_);
+  options_ = {.cache_implementation = flags.cache,
+              .cache_dtype = float_dtype("--cache-dtype", flags.cache_dtype),
+              .max_cache_len = flags.max_cache_len,
+              .attention = attention_kind(flags.attention),
+              .threads = flags.threads,
+              .kernels = flags.kernels,
+              .cache_config = flags.cache_config};
+  model_ = Model::load(flags.model, dtype, tracking_);
 }
 
 std::unique_ptr<Session> LoadedModel::session(int64_t needed) {

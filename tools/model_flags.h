@@ -12,7 +12,7 @@ namespace larder::tools {
 
 struct ModelFlags {
   std::string model;
-  std::string dtype, cache = "dynamic", cache_dtype, attention = "fused", kernels;
+  std::string dtype, cache = "dynamic", cache_config, cache_dtype, attention = "fused", kernels;
   int64_t max_cache_len = 0;
   int threads = 0;
   std::string memory_limit;
@@ -31,7 +31,7 @@ class LoadedModel {
   // A session; a cache of fixed size gets --max-cache-len, or `needed` tokens where the flag is not
   // given.
   std::unique_ptr<Session> session(int64_t needed);
-  const std::shared_ptr<const Decoder>& model() const { return model_; }
+  const std::shared_ptr<const Model>& model() const { return model_; }
   const TrackingAllocator& memory() const { return tracking_; }
 
  private:
@@ -39,7 +39,7 @@ class LoadedModel {
   std::optional<BudgetAllocator> budget_;
   TrackingAllocator tracking_;
   SessionOptions options_;
-  std::shared_ptr<const Decoder> model_;
+  std::shared_ptr<const Model> model_;
 };
 
 // The most memory that this process has had resident, mapped weights included.

@@ -63,7 +63,7 @@ int run(const Flags& flags) {
   LoadedModel loaded(flags.model);
   const std::vector<int32_t> ids = Tokenizer::load(flags.model.model).encode(text, true);
   if (ids.size() < 2) fail(flags.file, " has ", ids.size(), " tokens; a score needs at least 2");
-  const int64_t context = loaded.model()->config().max_position_embeddings;
+  const int64_t context = loaded.model()->info().max_position_embeddings;
   const auto session = loaded.session(std::min<int64_t>(context, static_cast<int64_t>(ids.size())));
   const int64_t window =
       session->cache().max_len() > 0 ? std::min(context, session->cache().max_len()) : context;

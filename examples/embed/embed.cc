@@ -6,14 +6,14 @@
 int main(int argc, char** argv) try {
   const char* folder = argc > 1 ? argv[1] : "models/toy/toy-llama";
   larder::HostAllocator memory;
-  const auto model = larder::Decoder::load(folder, std::nullopt, memory);
+  const auto model = larder::Model::load(folder, std::nullopt, memory);
   const auto tokenizer = larder::Tokenizer::load(folder);
   larder::Session session(model, {}, memory);
 
   larder::Request request;
   request.prompt_ids = tokenizer.encode("HAMLET.\nTo be, or not", true);
   request.max_new_tokens = 40;
-  const auto& eos = model->config().eos_token_ids;
+  const auto& eos = model->info().eos_token_ids;
   request.eos_token_ids.assign(eos.begin(), eos.end());
   larder::GenerationOptions options;
   options.make_text = larder::stream_text(tokenizer);

@@ -36,28 +36,79 @@ int64_t Cache::max_len() const {
   return least;
 }
 
+KVLayer& Cache::kv(int32_t index) {
+  KVLayer* layer = layers_[static_cast<size_t>(index)]->as_kv();
+  LARDER_ASSERT(layer != nullptr);
+  return *layer;
+}
+
+const KVLayer& Cache::kv(int32_t index) const { return const_cast<Cache*>(this)->kv(index); }
+
+StateLayer& Cache::state(int32_t index) {
+  StateLayer* layer = layers_[static_cast<size_t>(index)]->as_state();
+  LARDER_ASSERT(layer != nullptr);
+  return *layer;
+}
+
+KVLayer& Cache::cross(int32_t index) {
+  KVLayer* layer = cross_[static_cast<size_t>(index)]->as_kv();
+  LARDER_ASSERT(layer != nullptr);
+  return *layer;
+}
+
+int64_t Cache::tentative_limit(int32_t row) const {
+  int64_t least = std::numeric_limits<int64_t>::max();
+  for (const auto& layer : layers_) least = std::min(least, layer->tentative_limit(row));
+  return least;
+}
+
 // All layers prepare before the first one changes, so an error on the way leaves every layer as it
 // was.
-void Cache::apply_to_all(const auto& prepare) {
+template <class Prepare>
+void Cache::apply_to_all(std::initializer_list<const Layers*> lists, const Prepare& prepare) {
   std::vector<std::unique_ptr<Change>> changes;
-  changes.reserve(layers_.size());
-  for (const auto& layer : layers_) changes.push_back(prepare(*layer));
+  for (const Layers* list : lists)
+    for (const auto& layer : *list) changes.push_back(prepare(*layer));
   for (const auto& change : changes) change->apply();
 }
 
 void Cache::select_rows(std::span<const int32_t> source) {
-  apply_to_all([&](CacheLayer& layer) { return layer.select_rows(source); });
+  apply_to_all({&layers_, &cross_}, [&](CacheLayer& layer) { return layer.select_rows(source); });
+}
+
+void Cache::shift(int32_t row, std::span<const ContextShift> shifts) {
+  LARDER_ASSERT(shifts.size() == layers_.size());
+  if (row < 0 || row >= batch()) fail("row ", row, " of a cache of ", batch(), " rows");
+  size_t next = 0;
+  apply_to_all({&layers_}, [&](CacheLayer& layer) { return layer.shift(row, shifts[next++]); });
+}
+
+Cache Cache::fork() const {
+  const auto fork_all = [](const Layers& layers) {
+    Layers forked;
+    forked.reserve(layers.size());
+    for (const auto& layer : layers) forked.push_back(layer->fork());
+    return forked;
+  };
+  Layers layers = fork_all(layers_);
+  return Cache(std::move(layers), fork_all(cross_));
+}
+
+void Cache::replace_layer(int32_t index, std::unique_ptr<CacheLayer> layer) {
+  LARDER_ASSERT(layer->batch() == batch());
+  layers_[static_cast<size_t>(index)] = std::move(layer);
 }
 
 void Cache::crop(std::span<const int64_t> len) {
   if (len.size() != static_cast<size_t>(batch())) {
     fail("crop of ", len.size(), " rows on a cache of ", batch(), " rows");
   }
-  apply_to_all([&](CacheLayer& layer) { return layer.crop(len); });
+  apply_to_all({&layers_}, [&](CacheLayer& layer) { return layer.crop(len); });
 }
 
 void Cache::reset() noexcept {
   for (const auto& layer : layers_) layer->reset();
+  for (const auto& layer : cross_) layer->reset();
 }
 
 }  // namespace larder

@@ -10,31 +10,16 @@
 namespace larder {
 namespace {
 
-template <class Apply>
-class PreparedChange final : public Change {
- public:
-  explicit PreparedChange(Apply apply) : apply_(std::move(apply)) {}
-  void apply() noexcept override { apply_(); }
-
- private:
-  Apply apply_;
-};
-
-template <class Apply>
-std::unique_ptr<Change> prepared(Apply apply) {
-  return std::make_unique<PreparedChange<Apply>>(std::move(apply));
-}
-
 int64_t blocks_for(int64_t len, int32_t block_size) { return (len + block_size - 1) / block_size; }
 
 }  // namespace
 
 DenseLayer::DenseLayer(const LayerSpec& spec, DType dtype, DenseStorage storage,
-                       Allocator& allocator)
+                       std::shared_ptr<BlockSource> blocks)
     : spec_(spec),
       dtype_(dtype),
       storage_(storage),
-      allocator_(allocator),
+      source_(std::move(blocks)),
       token_bytes_(checked_mul(spec.head_dim, static_cast<int64_t>(dtype_size(dtype)))),
       head_bytes_(checked_mul(token_bytes_, storage.block_size)),
       side_bytes_(checked_mul(head_bytes_, spec.num_kv_heads)) {
@@ -101,28 +86,26 @@ void DenseLayer::make_writable(Row& row, int64_t new_len) {
   if (new_len == row.len) return;
   const auto at = static_cast<size_t>(row.len / storage_.block_size);
   if (at < row.blocks.size() && row.blocks[at].use_count() > 1) {
-    Block copy = take_block();
+    BlockPtr copy = take_block();
     const auto used = static_cast<size_t>(
         (row.len - static_cast<int64_t>(at) * storage_.block_size) * token_bytes_);
-    for (int64_t head = 0; head < 2 * int64_t{spec_.num_kv_heads}; ++head) {
-      if (used > 0)
-        std::memcpy(copy->data() + head * head_bytes_, row.blocks[at]->data() + head * head_bytes_,
-                    used);
-    }
+    for (int64_t head = 0; head < 2 * int64_t{spec_.num_kv_heads}; ++head)
+      source_->copy(*copy, *row.blocks[at], static_cast<size_t>(head * head_bytes_), used);
     row.blocks[at] = std::move(copy);
   }
   const auto need = static_cast<size_t>(blocks_for(new_len, storage_.block_size));
   row.blocks.reserve(need);
   while (row.blocks.size() < need) row.blocks.push_back(take_block());
+  for (size_t i = at; i < need; ++i) row.blocks[i]->mark_dirty();
 }
 
-DenseLayer::Block DenseLayer::take_block() {
+BlockPtr DenseLayer::take_block() {
   if (!spare_.empty()) {
-    Block block = std::move(spare_.back());
+    BlockPtr block = std::move(spare_.back());
     spare_.pop_back();
     return block;
   }
-  return std::make_shared<Buffer>(allocator_, static_cast<size_t>(2 * side_bytes_), "kv");
+  return source_->make(static_cast<size_t>(2 * side_bytes_));
 }
 
 std::byte* DenseLayer::token(const Row& row, int64_t index, int32_t head,
@@ -176,8 +159,8 @@ KVView DenseLayer::view_of(const Step& step) {
   }
   KVView view{1, spec_.num_kv_heads, spec_.head_dim, {}};
   KVSegment& segment = view.segment[0];
-  segment.k = {0, dtype_, head_bytes_, token_bytes_};
-  segment.v = {static_cast<uintptr_t>(side_bytes_), dtype_, head_bytes_, token_bytes_};
+  segment.k = {0, dtype_, head_bytes_, token_bytes_, {}};
+  segment.v = {static_cast<uintptr_t>(side_bytes_), dtype_, head_bytes_, token_bytes_, {}};
   segment.block_table = table_.data();
   segment.table_stride = static_cast<int32_t>(stride);
   segment.block_size = storage_.block_size;
@@ -221,7 +204,7 @@ void DenseLayer::trim(Row& row) noexcept {
   while (row.blocks.size() > need) row.blocks.pop_back();
 }
 
-void DenseLayer::retire(Block block) noexcept {
+void DenseLayer::retire(BlockPtr block) noexcept {
   const bool fixed = storage_.max_blocks != DenseStorage::kUnbounded;
   if (fixed && block.use_count() == 1 && spare_.size() < spare_.capacity())
     spare_.push_back(std::move(block));
@@ -253,7 +236,7 @@ std::unique_ptr<Change> DenseLayer::select_rows(std::span<const int32_t> source)
   return prepared([this, selected = std::move(selected)]() mutable noexcept {
     std::swap(rows_, selected);
     for (Row& old : selected) {
-      for (Block& block : old.blocks) retire(std::move(block));
+      for (BlockPtr& block : old.blocks) retire(std::move(block));
     }
   });
 }
@@ -271,6 +254,33 @@ std::unique_ptr<Change> DenseLayer::crop(std::span<const int64_t> len) {
 void DenseLayer::reset() noexcept {
   rows_.clear();
   spare_.clear();
+}
+
+std::unique_ptr<CacheLayer> DenseLayer::fork() const {
+  auto forked = std::make_unique<DenseLayer>(spec_, dtype_, storage_, source_);
+  forked->rows_ = rows_;
+  return forked;
+}
+
+void DenseLayer::for_each_block(FunctionRef<void(CacheBlock&)> body) const {
+  for (const Row& row : rows_)
+    for (const BlockPtr& block : row.blocks) body(*block);
+  for (const BlockPtr& block : spare_) body(*block);
+}
+
+std::string DenseLayer::format() const { return str("dense ", dtype_name(dtype_)); }
+
+std::unique_ptr<Change> DenseLayer::shift(int32_t /*row*/, const ContextShift& /*shift*/) {
+  fail_as(ErrorKind::kUnsupported, "shift");
+}
+RowImage DenseLayer::save(int32_t /*row*/, Allocator& /*allocator*/) const {
+  fail_as(ErrorKind::kUnsupported, "save");
+}
+std::unique_ptr<Change> DenseLayer::load(std::span<const RowImageView> /*rows*/) {
+  fail_as(ErrorKind::kUnsupported, "load");
+}
+std::unique_ptr<Change> DenseLayer::assign(std::span<const RowTokens> /*rows*/) {
+  fail_as(ErrorKind::kUnsupported, "assign");
 }
 
 }  // namespace larder

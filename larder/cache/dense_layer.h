@@ -21,9 +21,10 @@ struct DenseStorage {
 // about to write into one that another row also has, so full blocks are never copied at all. With a
 // fixed number of blocks, blocks that no row has any more are kept for those copies, so that
 // reordering a static cache allocates nothing.
-class DenseLayer final : public CacheLayer {
+class DenseLayer final : public KVLayer {
  public:
-  DenseLayer(const LayerSpec& spec, DType dtype, DenseStorage storage, Allocator& allocator);
+  DenseLayer(const LayerSpec& spec, DType dtype, DenseStorage storage,
+             std::shared_ptr<BlockSource> blocks);
 
   void reserve(const Step& step) override;
   KVView append(const Exec& exec, const TensorView& k, const TensorView& v,
@@ -40,20 +41,26 @@ class DenseLayer final : public CacheLayer {
   DType dtype() const override { return dtype_; }
   std::unique_ptr<Change> select_rows(std::span<const int32_t> source) override;
   std::unique_ptr<Change> crop(std::span<const int64_t> len) override;
+  std::unique_ptr<Change> shift(int32_t row, const ContextShift& shift) override;
   void reset() noexcept override;
+  std::unique_ptr<CacheLayer> fork() const override;
+  void for_each_block(FunctionRef<void(CacheBlock&)> body) const override;
+  std::string format() const override;
+  RowImage save(int32_t row, Allocator& allocator) const override;
+  std::unique_ptr<Change> load(std::span<const RowImageView> rows) override;
+  std::unique_ptr<Change> assign(std::span<const RowTokens> rows) override;
 
  private:
-  using Block = std::shared_ptr<Buffer>;
   struct Row {
-    std::vector<Block> blocks;
+    std::vector<BlockPtr> blocks;
     int64_t len = 0;
   };
 
   void check(const Step& step) const;
-  Block take_block();
+  BlockPtr take_block();
   void make_writable(Row& row, int64_t new_len);
   void trim(Row& row) noexcept;
-  void retire(Block block) noexcept;
+  void retire(BlockPtr block) noexcept;
   void write(const Exec& exec, const TensorView& x, int64_t side_offset, const Step& step) const;
   KVView view_of(const Step& step);
   std::byte* token(const Row& row, int64_t index, int32_t head, int64_t side_offset) const;
@@ -61,12 +68,12 @@ class DenseLayer final : public CacheLayer {
   const LayerSpec spec_;
   const DType dtype_;
   const DenseStorage storage_;
-  Allocator& allocator_;
+  std::shared_ptr<BlockSource> source_;
   int64_t token_bytes_, head_bytes_,
       side_bytes_;  // one head of one token; of one block; all heads of one block
   std::vector<Row> rows_;
   size_t rows_before_ = 0;  // rows before the step that was reserved last
-  std::vector<Block> spare_;
+  std::vector<BlockPtr> spare_;
 
   // What the step's view points to, one entry a row of the step.
   std::vector<int64_t> table_, first_position_;

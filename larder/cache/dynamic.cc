@@ -1,14 +1,26 @@
-// "dynamic": grows by blocks of 64 tokens and never copies an old token.
+// "dynamic": grows by blocks of 64 tokens and never copies an old token. "dynamic_full" keeps
+// everything in sliding layers too.
 #include "larder/cache/dense_layer.h"
 #include "larder/cache/kinds.h"
 
 namespace larder {
 
-std::unique_ptr<CacheLayer> make_dynamic_layer(const LayerSpec& spec, const CacheOptions& options,
-                                               Allocator& allocator) {
+CacheLayers make_dynamic_full_layers(std::span<const LayerSpec> specs, const CacheOptions& options,
+                                     Allocator& allocator) {
+  refuse_config("dynamic_full", options);
   constexpr int32_t kBlockSize = 64;
-  return std::make_unique<DenseLayer>(
-      spec, options.dtype, DenseStorage{kBlockSize, DenseStorage::kUnbounded}, allocator);
+  const auto blocks = std::make_shared<MemoryBlocks>(allocator);
+  CacheLayers layers;
+  for (const LayerSpec& spec : specs) {
+    layers.push_back(std::make_unique<DenseLayer>(
+        spec, options.dtype, DenseStorage{kBlockSize, DenseStorage::kUnbounded}, blocks));
+  }
+  return layers;
+}
+
+CacheLayers make_dynamic_layers(std::span<const LayerSpec> specs, const CacheOptions& options,
+                                Allocator& allocator) {
+  return make_dynamic_full_layers(specs, options, allocator);
 }
 
 }  // namespace larder

@@ -1,13 +1,24 @@
-// The factories of the built-in cache kinds, each defined in the kind's own file.
+// The factories of the built-in cache kinds, each defined in the kind's own file; see
+// MakeCacheLayers. The last one is of no kind: state layers are the same in all.
 #pragma once
 
 #include <memory>
+#include <span>
+#include <vector>
 
 #include "larder/cache/cache.h"
 
 namespace larder {
 
-std::unique_ptr<CacheLayer> make_dynamic_layer(const LayerSpec&, const CacheOptions&, Allocator&);
-std::unique_ptr<CacheLayer> make_static_layer(const LayerSpec&, const CacheOptions&, Allocator&);
+using CacheLayers = std::vector<std::unique_ptr<CacheLayer>>;
+
+CacheLayers make_dynamic_layers(std::span<const LayerSpec>, const CacheOptions&, Allocator&);
+CacheLayers make_dynamic_full_layers(std::span<const LayerSpec>, const CacheOptions&, Allocator&);
+CacheLayers make_static_layers(std::span<const LayerSpec>, const CacheOptions&, Allocator&);
+
+std::unique_ptr<CacheLayer> make_state_layer(const LayerSpec&, Allocator&);
+
+// Throws, naming `kind`, when options.config holds settings: for kinds that have none.
+void refuse_config(std::string_view kind, const CacheOptions& options);
 
 }  // namespace larder

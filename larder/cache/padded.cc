@@ -109,7 +109,7 @@ KeyValues PaddedCache::update(int32_t layer, const TensorView& keys, const Tenso
   }
   const Tensor k = pack(allocator_, keys, packed), v = pack(allocator_, values, packed);
   const Step step = packed.step();
-  CacheLayer& target = cache_.layer(layer);
+  KVLayer& target = cache_.kv(layer);
   target.reserve(step);
   target.append(exec_, k, v, step);
   target.commit(step);
@@ -119,7 +119,7 @@ KeyValues PaddedCache::update(int32_t layer, const TensorView& keys, const Tenso
 }
 
 std::optional<KeyValues> PaddedCache::keys_values(int32_t index) const {
-  const CacheLayer& layer = cache_.layer(index);
+  const KVLayer& layer = cache_.kv(index);
   if (batch_ < 0 || get_seq_length(index) == 0) return std::nullopt;
   const int64_t capacity = layer.max_len(),
                 columns = capacity >= 0 ? capacity : get_seq_length(index);

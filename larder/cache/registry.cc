@@ -1,14 +1,25 @@
 #include "larder/cache/registry.h"
 
 #include "larder/base/error.h"
+#include "larder/base/json.h"
 #include "larder/cache/kinds.h"
 
 namespace larder {
 
+void refuse_config(std::string_view kind, const CacheOptions& options) {
+  if (options.config.empty()) return;
+  const Json config = parse_json(options.config, "cache_config");
+  if (!config.is_object()) fail("cache_config must be a JSON object");
+  if (!config.empty()) {
+    fail("cache_config: the cache ", in_quotes(std::string(kind)), " has no setting ",
+         in_quotes(config.begin().key()));
+  }
+}
+
 CacheRegistry::CacheRegistry() {
-  add({"dynamic", make_dynamic_layer, false});
-  add({"dynamic_full", make_dynamic_layer, false});
-  add({"static", make_static_layer, true});
+  add({"dynamic", make_dynamic_layers, false});
+  add({"dynamic_full", make_dynamic_full_layers, false});
+  add({"static", make_static_layers, true});
 }
 
 void CacheRegistry::add(CacheKind kind) {
@@ -43,13 +54,21 @@ Cache CacheRegistry::make(std::string_view name, std::span<const LayerSpec> laye
     fail("max_cache_len ", options.max_cache_len, " for the cache ", in_quotes(name),
          "; it must be at least 1");
   }
-  std::vector<std::unique_ptr<CacheLayer>> made;
-  made.reserve(layers.size());
+  std::vector<LayerSpec> attention, cross;
   for (const LayerSpec& spec : layers) {
-    LARDER_ASSERT(spec.num_kv_heads > 0 && spec.head_dim > 0);
-    made.push_back(kind.make(spec, options, allocator));
+    LARDER_ASSERT(spec.kind == LayerKind::kState || (spec.num_kv_heads > 0 && spec.head_dim > 0));
+    if (spec.kind == LayerKind::kAttention) attention.push_back(spec);
+    if (spec.kind == LayerKind::kCross) cross.push_back(spec);
   }
-  return Cache(std::move(made));
+  auto made = kind.make(attention, options, allocator);
+  LARDER_ASSERT(made.size() == attention.size());
+  std::vector<std::unique_ptr<CacheLayer>> own;
+  auto next = made.begin();
+  for (const LayerSpec& spec : layers) {
+    if (spec.kind == LayerKind::kState) own.push_back(make_state_layer(spec, allocator));
+    if (spec.kind == LayerKind::kAttention) own.push_back(std::move(*next++));
+  }
+  return Cache(std::move(own), make_dynamic_full_layers(cross, options, allocator));
 }
 
 }  // namespace larder

@@ -12,14 +12,15 @@
 
 namespace larder {
 
-// Makes the layer of one kind. `allocator` outlives the layer.
-using MakeCacheLayer = std::unique_ptr<CacheLayer> (*)(const LayerSpec& spec,
-                                                       const CacheOptions& options,
-                                                       Allocator& allocator);
+// Makes the attention layers of one kind, one a spec and in their order; all at once, so that a
+// kind may share things between its layers. Throws for options.config that it cannot follow.
+// `allocator` outlives the layers.
+using MakeCacheLayers = std::vector<std::unique_ptr<CacheLayer>> (*)(
+    std::span<const LayerSpec> specs, const CacheOptions& options, Allocator& allocator);
 
 struct CacheKind {
   std::string name;
-  MakeCacheLayer make = nullptr;
+  MakeCacheLayers make = nullptr;
   bool needs_max_cache_len = false;  // its memory is fixed by CacheOptions::max_cache_len
 };
 
@@ -31,8 +32,9 @@ class CacheRegistry {
   // Throws Error that lists the names there are.
   const CacheKind& find(std::string_view name) const;
   std::vector<std::string> names() const;
-  // One layer per spec. Throws for an unknown name, a dtype that no cache stores, a missing
-  // max_cache_len.
+  // One layer per spec: the kind's own for attention; state layers and cross layers (see Cache) are
+  // the same in every kind. Throws for an unknown name, a dtype that no cache stores, a missing
+  // max_cache_len, a config that the kind refuses.
   Cache make(std::string_view name, std::span<const LayerSpec> layers, const CacheOptions& options,
              Allocator& allocator) const;
 

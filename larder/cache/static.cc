@@ -6,14 +6,21 @@
 
 namespace larder {
 
-std::unique_ptr<CacheLayer> make_static_layer(const LayerSpec& spec, const CacheOptions& options,
-                                              Allocator& allocator) {
+CacheLayers make_static_layers(std::span<const LayerSpec> specs, const CacheOptions& options,
+                               Allocator& allocator) {
+  refuse_config("static", options);
   if (options.max_cache_len > INT32_MAX) {
     fail("max_cache_len ", options.max_cache_len, " is past the ", INT32_MAX,
          " tokens a row can have");
   }
   const auto capacity = static_cast<int32_t>(options.max_cache_len);
-  return std::make_unique<DenseLayer>(spec, options.dtype, DenseStorage{capacity, 1}, allocator);
+  const auto blocks = std::make_shared<MemoryBlocks>(allocator);
+  CacheLayers layers;
+  for (const LayerSpec& spec : specs) {
+    layers.push_back(
+        std::make_unique<DenseLayer>(spec, options.dtype, DenseStorage{capacity, 1}, blocks));
+  }
+  return layers;
 }
 
 }  // namespace larder

@@ -36,21 +36,20 @@ struct Generation::Row {
 
 namespace {
 
-std::vector<int32_t> with_bos(const Request& request, const DecoderConfig& config) {
+std::vector<int32_t> with_bos(const Request& request, const ModelInfo& config) {
   if (!request.prompt_ids.empty() || !config.bos_token_id) return request.prompt_ids;
   return {static_cast<int32_t>(*config.bos_token_id)};
 }
 
 // New tokens at most. The last one is never fed, so it needs no place in the context.
-int64_t new_token_limit(const Request& request, int64_t prompt_length,
-                        const DecoderConfig& config) {
+int64_t new_token_limit(const Request& request, int64_t prompt_length, const ModelInfo& config) {
   return std::min(request.max_new_tokens, config.max_position_embeddings - prompt_length + 1);
 }
 
 // Everything that can be said of one request before it runs.
-void check_request(const Request& request, const Decoder& model, const Cache& cache, bool has_text,
+void check_request(const Request& request, const Model& model, const Cache& cache, bool has_text,
                    size_t index) {
-  const DecoderConfig& config = model.config();
+  const ModelInfo& config = model.info();
   const auto refuse = [&](auto... parts) { fail("request ", index, ": ", parts...); };
   const std::vector<int32_t> prompt = with_bos(request, config);
   const auto length = static_cast<int64_t>(prompt.size());
@@ -82,9 +81,9 @@ void check_request(const Request& request, const Decoder& model, const Cache& ca
 Generation::Generation(Session& session, std::vector<Request> requests, GenerationOptions options)
     : session_(session),
       options_(std::move(options)),
-      sampler_scratch_(static_cast<size_t>(session.model().config().vocab_size)) {
+      sampler_scratch_(static_cast<size_t>(session.model().info().vocab_size)) {
   check(requests);
-  const DecoderConfig& config = session_.model().config();
+  const ModelInfo& config = session_.model().info();
   for (Request& request : requests) {
     auto row = std::make_unique<Row>();
     row->prompt = with_bos(request, config);

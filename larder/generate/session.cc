@@ -4,13 +4,14 @@
 
 namespace larder {
 
-Session::Session(std::shared_ptr<const Decoder> model, const SessionOptions& options,
+Session::Session(std::shared_ptr<const Model> model, const SessionOptions& options,
                  Allocator& allocator, const CacheRegistry& registry)
     : model_(std::move(model)),
       allocator_(allocator),
       attention_(options.attention),
       cache_(registry.make(options.cache_implementation, model_->cache_layers(),
-                           {options.cache_dtype.value_or(model_->dtype()), options.max_cache_len},
+                           {options.cache_dtype.value_or(model_->dtype()), options.max_cache_len,
+                            options.rollback, options.cache_config},
                            allocator)),
       scratch_(allocator),
       threads_(choose_threads(options.threads)),

@@ -6,7 +6,7 @@
 #include <string>
 
 #include "larder/cache/registry.h"
-#include "larder/models/decoder.h"
+#include "larder/models/model.h"
 
 namespace larder {
 
@@ -15,8 +15,10 @@ struct SessionOptions {
   std::optional<DType> cache_dtype;  // nullopt = the model's dtype
   int64_t max_cache_len = 0;         // tokens a row, for the kinds of fixed size
   AttentionKind attention = AttentionKind::kFused;
-  int threads = 0;      // 0 = the cores this process may use
-  std::string kernels;  // empty = the fastest set of this machine
+  int threads = 0;                // 0 = the cores this process may use
+  std::string kernels = {};       // empty = the fastest set of this machine
+  std::string cache_config = {};  // the cache kind's own settings: a JSON object, or empty
+  int64_t rollback = 0;           // see CacheOptions
 };
 
 // Keeps its model alive. Several sessions may share one model and run at once, each on a thread of
@@ -24,17 +26,17 @@ struct SessionOptions {
 // and must outlive the session.
 class Session {
  public:
-  Session(std::shared_ptr<const Decoder> model, const SessionOptions& options, Allocator& allocator,
+  Session(std::shared_ptr<const Model> model, const SessionOptions& options, Allocator& allocator,
           const CacheRegistry& registry = CacheRegistry());
   Session(const Session&) = delete;
   Session& operator=(const Session&) = delete;
 
-  const Decoder& model() const { return *model_; }
+  const Model& model() const { return *model_; }
   Cache& cache() { return cache_; }
   Exec& exec() { return exec_; }
   Allocator& allocator() { return allocator_; }
 
-  // One step of the model over this session's cache; see Decoder::forward.
+  // One step of the model over this session's cache; see Model::forward.
   TensorView forward(const Step& step, std::span<const int32_t> ids,
                      std::span<const int32_t> logit_rows) {
     return model_->forward(exec_, step, ids, logit_rows, cache_, attention_);
@@ -43,7 +45,7 @@ class Session {
   void reset() noexcept { cache_.reset(); }
 
  private:
-  std::shared_ptr<const Decoder> model_;
+  std::shared_ptr<const Model> model_;
   Allocator& allocator_;
   AttentionKind attention_;
   Cache cache_;

@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "larder/base/error.h"
+#include "larder/models/sizes.h"
 
 namespace larder {
 
@@ -23,6 +24,26 @@ std::shared_ptr<const Decoder> Decoder::load(const std::filesystem::path& folder
 Decoder::Decoder(DecoderConfig config, DecoderWeights weights, DType dtype)
     : config_(std::move(config)), weights_(std::move(weights)), dtype_(dtype) {
   if (config_.rope.type != RopeType::kDynamic) inv_freq_ = rope_inv_freq(config_.rope);
+  info_ = {config_.architecture,
+           config_.model_type,
+           config_.vocab_size,
+           config_.max_position_embeddings,
+           config_.bos_token_id,
+           config_.pad_token_id,
+           std::nullopt,
+           config_.eos_token_ids,
+           false,
+           num_parameters(config_),
+           weights_.mapped_bytes,
+           weights_.converted_bytes};
+}
+
+std::optional<std::vector<float>> Decoder::key_rotation(int64_t /*layer*/,
+                                                        int64_t positions) const {
+  if (inv_freq_.empty()) return std::nullopt;
+  std::vector<float> cos_sin(2 * inv_freq_.size());
+  rope_cos_sin(inv_freq_, 1, std::span(&positions, 1), cos_sin.data());
+  return cos_sin;
 }
 
 std::vector<LayerSpec> Decoder::cache_layers() const {
@@ -261,7 +282,7 @@ void Decoder::attention(Exec& exec, const Step& step, int64_t layer, Cache& cach
   linear(exec, b.h, {{b.q, w.q}, {b.k, w.k}, {b.v, w.v}}, b);
   exec.kernels.rope(exec, b.q, b.cos_sin.as<float>(), config_.rope.dim / 2);
   exec.kernels.rope(exec, b.k, b.cos_sin.as<float>(), config_.rope.dim / 2);
-  CacheLayer& kept = cache.layer(static_cast<int32_t>(layer));
+  KVLayer& kept = cache.kv(static_cast<int32_t>(layer));
   AttendArgs args = attend_args(step, layer, b);
   args.kv = kept.append(exec, b.k, b.v, step);
   attend(exec, kind, args);

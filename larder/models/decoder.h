@@ -12,33 +12,27 @@
 #include "larder/attention/attention.h"
 #include "larder/cache/cache.h"
 #include "larder/models/decoder_config.h"
+#include "larder/models/model.h"
 #include "larder/models/weights.h"
 
 namespace larder {
 
-// Immutable after load, so any number of generations, each with its own Exec and Cache, may run on
-// one at once.
-class Decoder {
+class Decoder final : public Model {
  public:
-  // Reads config.json and the safetensors of a Hugging Face folder. `dtype` f32, bf16 or f16: what
-  // the inputs of a matmul are rounded to (sums are f32 always); nullopt = as the file stores them.
-  // `allocator` must outlive the decoder.
+  // As Model::load, for the families of family.h.
   static std::shared_ptr<const Decoder> load(const std::filesystem::path& folder,
                                              std::optional<DType> dtype, Allocator& allocator);
   Decoder(DecoderConfig config, DecoderWeights weights, DType dtype);
 
   const DecoderConfig& config() const { return config_; }
   const DecoderWeights& weights() const { return weights_; }
-  DType dtype() const { return dtype_; }
-  std::vector<LayerSpec> cache_layers() const;
-
-  // Runs the step: ids [step.total_q]. Gives logits [logit_rows.size(), vocab_size] f32 of the
-  // tokens that logit_rows names (indices into the step's tokens), in exec.scratch until its next
-  // use. On an error (an id outside the vocabulary, no room in the cache, out of memory) nothing
-  // has changed.
+  const ModelInfo& info() const override { return info_; }
+  DType dtype() const override { return dtype_; }
+  std::vector<LayerSpec> cache_layers() const override;
+  std::optional<std::vector<float>> key_rotation(int64_t layer, int64_t positions) const override;
   TensorView forward(Exec& exec, const Step& step, std::span<const int32_t> ids,
                      std::span<const int32_t> logit_rows, Cache& cache,
-                     AttentionKind attention) const;
+                     AttentionKind attention) const override;
 
   // What forward() takes from the scratch arena for a step like this one. The KV length is the
   // longest row after it.
@@ -66,6 +60,7 @@ class Decoder {
   void head(const Exec& exec, std::span<const int32_t> logit_rows, const Buffers& b) const;
 
   DecoderConfig config_;
+  ModelInfo info_;
   DecoderWeights weights_;
   DType dtype_;
   std::vector<double>

@@ -28,8 +28,8 @@ struct MatmulArgs {
 
 // Attention of one step over a view. score = scale * q.k; softcap; + bias; mask; softmax with the
 // sink; times v. Query at position p sees the key at position j iff: j is in the view, key_mask
-// allows it, j <= p when causal, p - j < window when window > 0. A query that sees no key gives
-// zeros and lse -inf (or the sink's logit).
+// allows it, j <= p when causal, p - j < window when window > 0, j >= chunk * floor(p / chunk) when
+// chunk > 0. A query that sees no key gives zeros and lse -inf (or the sink's logit).
 struct AttendArgs {
   TensorView out;  // [total_q, num_heads, head_dim] f32, heads and channels contiguous
   TensorView q;    // the same shape, f32
@@ -40,6 +40,7 @@ struct AttendArgs {
   float scale = 1;
   float softcap = 0;   // cap * tanh(score / cap); 0 = none
   int64_t window = 0;  // 0 = none
+  int64_t chunk = 0;   // chunked attention (Llama 4); 0 = none
   bool causal = true;
   const float* sinks = nullptr;  // [num_heads] logits that take part in the denominator only
   // Additive, f32. Element (row b, head h, i-th query of the row, key at position j) is at

@@ -131,7 +131,7 @@ TEST_P(EveryKind, ATentativeStepCountsOnlyWhatIsAccepted) {
   const FedStep draft(cache, {{0, numbers(62, 5)}, {1, numbers(103, 5)}}, 2, 4, true);
   cache.begin(draft.step());
   for (int32_t layer = 0; layer < 2; ++layer) {
-    cache.layer(layer).append(exec_, draft.k(), draft.v(), draft.step());
+    cache.kv(layer).append(exec_, draft.k(), draft.v(), draft.step());
     cache.layer(layer).commit(draft.step());
     EXPECT_EQ(cache.layer(layer).seq_len(0), 62);
   }
@@ -146,7 +146,7 @@ TEST_P(EveryKind, ACancelledStepLeavesNoTrace) {
   const size_t live = tracking_.of("kv").live;
   const FedStep fed(cache, {{0, numbers(64, 9)}, {1, numbers(100, 70)}}, 2, 4);
   cache.begin(fed.step());
-  cache.layer(0).append(exec_, fed.k(), fed.v(), fed.step());
+  cache.kv(0).append(exec_, fed.k(), fed.v(), fed.step());
   cache.layer(0).commit(fed.step());
   cache.cancel(fed.step());
   EXPECT_EQ(kept(cache, 0, 0), numbers(0, 64));

@@ -129,7 +129,7 @@ TEST_F(DenseLayers, Case25_TheViewsOffsetsAre64Bit) {
                                      {DType::kF16, 131072}, host);
   const FedStep one(cache, {{0, {1}}}, 8, 1024);
   cache.begin(one.step());
-  const KVView view = cache.layer(0).append(machine_.exec, one.k(), one.v(), one.step());
+  const KVView view = cache.kv(0).append(machine_.exec, one.k(), one.v(), one.step());
   const KVSegment& segment = view.segment[0];
   EXPECT_EQ(segment.v.head_stride, int64_t{131072} * 1024 * 2);
   EXPECT_EQ(static_cast<int64_t>(segment.v.data), int64_t{131072} * 1024 * 2 * 8);

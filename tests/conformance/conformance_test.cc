@@ -31,9 +31,9 @@ class Suite {
   explicit Suite(fs::path root) : root_(std::move(root)) {}
 
   const fs::path& root() const { return root_; }
-  std::shared_ptr<const Decoder> model(const std::string& name) {
+  std::shared_ptr<const Model> model(const std::string& name) {
     auto& loaded = models_[name];
-    if (!loaded) loaded = Decoder::load(root_ / "models" / name, DType::kF32, host_);
+    if (!loaded) loaded = Model::load(root_ / "models" / name, DType::kF32, host_);
     return loaded;
   }
   // The reason why a model cannot run here; empty when it can.
@@ -57,7 +57,7 @@ class Suite {
  private:
   fs::path root_;
   HostAllocator host_;
-  std::map<std::string, std::shared_ptr<const Decoder>> models_;
+  std::map<std::string, std::shared_ptr<const Model>> models_;
   std::map<std::string, double> worst_;
 };
 

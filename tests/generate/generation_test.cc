@@ -10,8 +10,8 @@
 namespace larder::test {
 namespace {
 
-std::shared_ptr<const Decoder> toy(Allocator& allocator) {
-  return Decoder::load(toy_folder("toy-llama"), DType::kF32, allocator);
+std::shared_ptr<const Model> toy(Allocator& allocator) {
+  return Model::load(toy_folder("toy-llama"), DType::kF32, allocator);
 }
 
 class Generations : public ::testing::Test {
@@ -27,7 +27,7 @@ class Generations : public ::testing::Test {
   Request ask(Ids prompt, int64_t n) { return {std::move(prompt), n, {}, {}, {}}; }
 
   HostAllocator host_;
-  std::shared_ptr<const Decoder> model_;
+  std::shared_ptr<const Model> model_;
   const Ids prompt_ = {1, 1951, 637, 55, 17, 202, 413, 308, 15};
 };
 
@@ -144,7 +144,7 @@ TEST_F(Generations, Case45_AnEmptyPromptStartsFromBosOrIsRefused) {
   tiny.config.erase("bos_token_id");
   tiny.config["bos_token_id"] = nullptr;
   tiny.write(folder.path());
-  Session no_bos(Decoder::load(folder.path(), std::nullopt, host_), {}, host_);
+  Session no_bos(Model::load(folder.path(), std::nullopt, host_), {}, host_);
   EXPECT_NE(error_text([&] { generate(no_bos, ask({}, 4)); }).find("no bos_token_id"),
             std::string::npos);
 }
@@ -152,7 +152,7 @@ TEST_F(Generations, Case45_AnEmptyPromptStartsFromBosOrIsRefused) {
 TEST_F(Generations, TheContextEndsAGenerationWithReasonLength) {
   TempFolder folder;
   TinyModel().write(folder.path());  // max_position_embeddings 64
-  Session tiny(Decoder::load(folder.path(), std::nullopt, host_), {}, host_);
+  Session tiny(Model::load(folder.path(), std::nullopt, host_), {}, host_);
   const Result result = generate(tiny, ask(some_ids(60, 32, 1), 100));
   EXPECT_EQ(result.output_ids.size(), 5u) << "64 places hold the prompt and four of them";
   EXPECT_EQ(result.finish_reason, FinishReason::kLength);

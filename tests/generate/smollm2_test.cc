@@ -26,12 +26,12 @@ class SmolLM2 : public ::testing::Test {
     if (kSanitized) GTEST_SKIP() << "minutes under a sanitizer";
     if (!std::filesystem::exists(kModel + "/config.json"))
       GTEST_SKIP() << "no models/smollm2; tools/get-smollm2 makes it";
-    model_ = Decoder::load(kModel, DType::kF32, host_);
+    model_ = Model::load(kModel, DType::kF32, host_);
   }
   Json data(const std::string& name) { return parse_json(read_file(kData + name), kData + name); }
 
   HostAllocator host_;
-  std::shared_ptr<const Decoder> model_;
+  std::shared_ptr<const Model> model_;
 };
 
 TEST_F(SmolLM2, GreedyIdsAreTheReferencesWithBothCachesAndBothAttentions) {
@@ -60,7 +60,7 @@ TEST_F(SmolLM2, TheLikelihoodOfATextIsTheReferences) {
   Session session(model_, {"dynamic", DType::kF32, 0, AttentionKind::kFused, 2, {}}, host_);
   const std::vector<float> logits =
       all_logits(session, {Ids(ids.begin(), ids.begin() + 512)}, 64)[0];
-  const auto vocab = static_cast<size_t>(model_->config().vocab_size);
+  const auto vocab = static_cast<size_t>(model_->info().vocab_size);
   double sum = 0, expected = 0;
   for (size_t i = 0; i + 1 < 512; ++i) {
     double total = 0;

@@ -21,7 +21,7 @@ TEST(SteadyDecode, AllocatesNothing) {
   for (const char* name : {"toy-llama", "toy-gemma2"}) {
     for (const DType dtype : {DType::kF32, DType::kBF16}) {
       for (const int threads : {1, 2}) {
-        const auto model = Decoder::load(toy_folder(name), dtype, host);
+        const auto model = Model::load(toy_folder(name), dtype, host);
         TrackingAllocator tracking(host);
         Session session(model, {"static", dtype, 1000, AttentionKind::kFused, threads, {}},
                         tracking);
@@ -47,7 +47,7 @@ TEST(SteadyDecode, TheCounterCounts) {
 
 TEST(SteadyDecode, SamplingAllocatesNothingEither) {
   HostAllocator host;
-  Session session(Decoder::load(toy_folder("toy-llama"), std::nullopt, host),
+  Session session(Model::load(toy_folder("toy-llama"), std::nullopt, host),
                   {"static", std::nullopt, 100, AttentionKind::kFused, 1, {}}, host);
   Request request{some_ids(9, 2048, 2), 60, {}, {}, {}};
   request.sampling.do_sample = true;

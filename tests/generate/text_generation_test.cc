@@ -14,7 +14,7 @@ namespace {
 class ToyReference : public ::testing::TestWithParam<std::string> {
  protected:
   HostAllocator host_;
-  std::shared_ptr<const Decoder> model_ = Decoder::load(toy_folder(GetParam()), DType::kF32, host_);
+  std::shared_ptr<const Model> model_ = Model::load(toy_folder(GetParam()), DType::kF32, host_);
   Tokenizer tokenizer_ = Tokenizer::load(toy_folder(GetParam()));
 };
 INSTANTIATE_TEST_SUITE_P(Toys, ToyReference,
@@ -72,8 +72,7 @@ class StopStrings : public ::testing::Test {
   }
 
   HostAllocator host_;
-  std::shared_ptr<const Decoder> model_ =
-      Decoder::load(toy_folder("toy-llama"), DType::kF32, host_);
+  std::shared_ptr<const Model> model_ = Model::load(toy_folder("toy-llama"), DType::kF32, host_);
   Tokenizer tokenizer_ = Tokenizer::load(toy_folder("toy-llama"));
 };
 

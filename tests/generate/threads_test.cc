@@ -14,7 +14,7 @@
 namespace larder::test {
 namespace {
 
-Ids greedy(const std::shared_ptr<const Decoder>& model, Allocator& allocator, int threads,
+Ids greedy(const std::shared_ptr<const Model>& model, Allocator& allocator, int threads,
            uint64_t seed) {
   Session session(model, {"dynamic", std::nullopt, 0, AttentionKind::kFused, threads, {}},
                   allocator);
@@ -23,7 +23,7 @@ Ids greedy(const std::shared_ptr<const Decoder>& model, Allocator& allocator, in
 
 TEST(Case49Threads, TokensDoNotDependOnTheirNumber) {
   HostAllocator host;
-  const auto model = Decoder::load(toy_folder("toy-gemma2"), std::nullopt, host);
+  const auto model = Model::load(toy_folder("toy-gemma2"), std::nullopt, host);
   const Ids one = greedy(model, host, 1, 1);
   for (const int threads : {0, 2, 3, 7, 64})
     EXPECT_EQ(greedy(model, host, threads, 1), one) << threads;
@@ -32,7 +32,7 @@ TEST(Case49Threads, TokensDoNotDependOnTheirNumber) {
 
 TEST(Case49Threads, TwoGenerationsAtOnceOnOneModelAreThoseGenerationsAlone) {
   HostAllocator host;
-  const auto model = Decoder::load(toy_folder("toy-llama"), std::nullopt, host);
+  const auto model = Model::load(toy_folder("toy-llama"), std::nullopt, host);
   const Ids first = greedy(model, host, 1, 1), second = greedy(model, host, 1, 2);
   const auto repeat = [&](uint64_t seed, const Ids& expected, int& wrong) {
     for (int round = 0; round < 50; ++round)
@@ -47,7 +47,7 @@ TEST(Case49Threads, TwoGenerationsAtOnceOnOneModelAreThoseGenerationsAlone) {
 
 TEST(Case49Threads, ASessionKeepsItsModelAlive) {
   HostAllocator host;
-  auto model = Decoder::load(toy_folder("toy-llama"), std::nullopt, host);
+  auto model = Model::load(toy_folder("toy-llama"), std::nullopt, host);
   const Ids expected = greedy(model, host, 1, 1);
   Session session(model, {}, host);
   model.reset();
@@ -58,7 +58,7 @@ TEST(Case49Threads, AGenerationMayBeLeftInTheMiddle) {
   HostAllocator host;
   TrackingAllocator tracking(host);
   {
-    Session session(Decoder::load(toy_folder("toy-llama"), std::nullopt, tracking), {}, tracking);
+    Session session(Model::load(toy_folder("toy-llama"), std::nullopt, tracking), {}, tracking);
     Generation generation(session, {{some_ids(20, 2048, 1), 10, {}, {}, {}}});
     generation.step();
     generation.step();
@@ -77,7 +77,7 @@ TEST(Case49Memory, TwoHundredRoundsLeaveNothingBehind) {
   HostAllocator host;
   size_t early = 0;
   for (int round = 1; round <= 200; ++round) {
-    const auto model = Decoder::load(toy_folder("toy-llama"), std::nullopt, host);
+    const auto model = Model::load(toy_folder("toy-llama"), std::nullopt, host);
     greedy(model, host, 2, 1);
     if (round == 20) early = resident_bytes();
   }

@@ -31,7 +31,7 @@ class FillingAllocator final : public Allocator {
 
 TEST(Case14, WhatWasNeverWrittenIsNeverSeen) {
   HostAllocator host;
-  const auto model = Decoder::load(toy_folder("toy-mistral"), DType::kF32, host);
+  const auto model = Model::load(toy_folder("toy-mistral"), DType::kF32, host);
   const std::vector<Ids> prompts = {some_ids(1, 2048, 1), some_ids(3, 2048, 2),
                                     some_ids(70, 2048, 3)};
   for (const char* cache : {"dynamic", "static"}) {

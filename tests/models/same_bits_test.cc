@@ -18,7 +18,7 @@ struct Setting {
 
 class SameBits : public ::testing::TestWithParam<Setting> {
  protected:
-  SameBits() : model_(Decoder::load(toy_folder(GetParam().model), GetParam().dtype, host_)) {}
+  SameBits() : model_(Model::load(toy_folder(GetParam().model), GetParam().dtype, host_)) {}
 
   std::vector<std::vector<float>> run(const std::vector<Ids>& prompts, int64_t chunk, int threads) {
     const Setting& s = GetParam();
@@ -39,12 +39,12 @@ class SameBits : public ::testing::TestWithParam<Setting> {
   }
 
   HostAllocator host_;
-  std::shared_ptr<const Decoder> model_;
+  std::shared_ptr<const Model> model_;
   std::vector<float> alone_;
 };
 
 TEST_P(SameBits, ARequestAloneIsTheSameRequestInABatchOfEight) {
-  const int64_t vocab = model_->config().vocab_size;
+  const int64_t vocab = model_->info().vocab_size;
   const std::vector<int64_t> lengths = {90, 3, 64, 65, 1, 140, 17, 129};
   for (size_t place : {size_t{0}, size_t{5}}) {
     if (place == 0 && (!thorough() || slow())) continue;
@@ -66,7 +66,7 @@ TEST_P(SameBits, ARequestAloneIsTheSameRequestInABatchOfEight) {
 }
 
 TEST_P(SameBits, ALongPromptAcrossSpansIsTheSameInEveryChunking) {
-  const Ids mine = some_ids(530, model_->config().vocab_size, 7);
+  const Ids mine = some_ids(530, model_->info().vocab_size, 7);
   alone_ = run({mine}, 1000, 1)[0];
   for (const int threads : {1, 2}) {
     for (const int64_t chunk : {512, 64, 7, 1}) {

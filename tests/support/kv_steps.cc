@@ -39,14 +39,14 @@ void feed(Cache& cache, const Exec& exec, const std::vector<Feed>& feeds, bool t
   const FedStep fed(cache, feeds, spec.num_kv_heads, spec.head_dim, tentative);
   cache.begin(fed.step());
   for (int32_t layer = 0; layer < cache.num_layers(); ++layer) {
-    cache.layer(layer).append(exec, fed.k(), fed.v(), fed.step());
+    cache.kv(layer).append(exec, fed.k(), fed.v(), fed.step());
     cache.layer(layer).commit(fed.step());
   }
 }
 
 std::vector<float> kept(const Cache& cache, int32_t layer_index, int32_t row) {
   HostAllocator host;
-  const CacheLayer& layer = cache.layer(layer_index);
+  const KVLayer& layer = cache.kv(layer_index);
   const LayerSpec& spec = layer.spec();
   const int64_t len = layer.kept_len(row);
   const Tensor k(host, {spec.num_kv_heads, len, spec.head_dim}, layer.dtype(), "test");

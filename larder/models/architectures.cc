@@ -1,0 +1,7 @@
+#include "larder/models/model.h"
+
+namespace larder {
+
+std::span<const Architecture> architectures() { return {}; }
+
+}  // namespace larder
