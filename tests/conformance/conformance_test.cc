@@ -86,6 +86,7 @@ void run_forward(Suite& suite, const ConformanceCase& test) {
   run("dynamic", AttentionKind::kEager, &choose_kernels());
   run("static", AttentionKind::kFused, &choose_kernels());
   run("static", AttentionKind::kEager, &choose_kernels());
+  run("offloaded", AttentionKind::kFused, &choose_kernels());
 }
 
 void run_generate(Suite& suite, const ConformanceCase& test) {
