@@ -37,8 +37,7 @@ QuantSideLayout::QuantSideLayout(const Quantizer& q, const LayerSpec& spec, bool
                                  const char* what)
     : quantizer(q), code_bytes(packed_bytes(spec.head_dim, q.bits)) {
   check_quantizer(q, what);
-  const bool within_token =
-      q.order() == KVOrder::kFlatRows && spec.head_dim % q.group_size == 0;
+  const bool within_token = q.order() == KVOrder::kFlatRows && spec.head_dim % q.group_size == 0;
   aligned = within_token || append_only;
   if (within_token) {
     channel_group = q.group_size;

@@ -1,6 +1,8 @@
 // How a quantized layer cuts a row into groups and blocks. docs/caches.md draws it.
 #pragma once
 
+#include <algorithm>
+
 #include "larder/cache/layer.h"
 #include "larder/cache/quantizer.h"
 
@@ -22,10 +24,10 @@ struct QuantSideLayout {
 
   Quantizer quantizer;
   bool aligned = false;
-  bool appends = false;   // old codes stay at a flush; else the whole row is quantized again
+  bool appends = false;  // old codes stay at a flush; else the whole row is quantized again
   int32_t token_group = 1, channel_group = 1;  // aligned: what shares a parameter
-  int64_t unit = 1;       // the tokens quantized so far are a multiple of this
-  int64_t code_bytes = 0;  // one head of one token
+  int64_t unit = 1;                            // the tokens quantized so far are a multiple of this
+  int64_t code_bytes = 0;                      // one head of one token
   // Byte offsets within a block, and strides of the parameters (aligned).
   int64_t codes_at = 0, scale_at = 0, zero_at = 0;
   int64_t head_stride = 0, param_head_stride = 0, param_token_stride = 0;

@@ -16,14 +16,14 @@ KVOrder Quantizer::order() const {
 void check_quantizer(const Quantizer& quantizer, const char* what) {
   const bool quanto = quantizer.method == QuantMethod::kQuanto;
   const int32_t bits = quantizer.bits, axis = quantizer.axis;
-  const bool known_bits =
-      quanto ? bits == 2 || bits == 4 : (bits >= 1 && bits <= 4) || bits == 8;
+  const bool known_bits = quanto ? bits == 2 || bits == 4 : (bits >= 1 && bits <= 4) || bits == 8;
   if (!known_bits) {
-    fail(what, " of ", bits, " bits: ",
-         quanto ? "quanto has nbits 2 and 4" : "hqq has nbits 1, 2, 3, 4 and 8");
+    fail(what, " of ", bits,
+         " bits: ", quanto ? "quanto has nbits 2 and 4" : "hqq has nbits 1, 2, 3, 4 and 8");
   }
   if (axis != 0 && axis != (quanto ? -1 : 1)) {
-    fail(what, " with axis ", axis, ": ", quanto ? "quanto has axis 0 and -1" : "hqq has axis 0 and 1");
+    fail(what, " with axis ", axis, ": ",
+         quanto ? "quanto has axis 0 and -1" : "hqq has axis 0 and 1");
   }
   if (quantizer.group_size < 1) {
     fail(what, " with q_group_size ", quantizer.group_size, "; it must be at least 1");
@@ -90,13 +90,7 @@ void pack_codes(const uint8_t* codes, int64_t count, int32_t bits, uint8_t* pack
 }
 
 void unpack_codes(const uint8_t* packed, int64_t count, int32_t bits, uint8_t* codes) {
-  const uint32_t mask = (1u << bits) - 1;
-  for (int64_t i = 0; i < count; ++i) {
-    const int64_t bit = i * bits;
-    uint32_t wide = packed[bit / 8];
-    if (bit % 8 + bits > 8) wide |= static_cast<uint32_t>(packed[bit / 8 + 1]) << 8;
-    codes[i] = static_cast<uint8_t>(wide >> (bit % 8) & mask);
-  }
+  for (int64_t i = 0; i < count; ++i) codes[i] = code_at(packed, i, bits);
 }
 
 }  // namespace larder

@@ -61,6 +61,12 @@ float dequantize(const Quantizer& quantizer, uint8_t code, float scale, float ze
 constexpr int64_t packed_bytes(int64_t count, int32_t bits) { return (count * bits + 7) / 8; }
 // Writes packed_bytes(count, bits) bytes; the bits past the last code are 0.
 void pack_codes(const uint8_t* codes, int64_t count, int32_t bits, uint8_t* packed);
+inline uint8_t code_at(const uint8_t* packed, int64_t i, int32_t bits) {
+  const int64_t bit = i * bits;
+  uint32_t wide = packed[bit / 8];
+  if (bit % 8 + bits > 8) wide |= static_cast<uint32_t>(packed[bit / 8 + 1]) << 8;
+  return static_cast<uint8_t>(wide >> (bit % 8) & ((1u << bits) - 1));
+}
 // Reads packed_bytes(count, bits) bytes.
 void unpack_codes(const uint8_t* packed, int64_t count, int32_t bits, uint8_t* codes);
 

@@ -33,8 +33,8 @@ inline float saturated_to(DType dtype, double value) {
 inline uint8_t clamped_code(float value, int32_t max_code) {
   const float rounded = std::nearbyint(value);
   if (!(rounded > 0)) return 0;
-  return static_cast<uint8_t>(rounded < static_cast<float>(max_code) ? rounded
-                                                                     : static_cast<float>(max_code));
+  return static_cast<uint8_t>(
+      rounded < static_cast<float>(max_code) ? rounded : static_cast<float>(max_code));
 }
 
 struct GroupRange {

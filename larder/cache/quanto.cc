@@ -11,8 +11,8 @@ float scale_of(DType dtype, const GroupRange& range, int32_t max_code) {
   const float width = rounded_to(dtype, range.max - range.min);
   const float scale = rounded_to(dtype, width / static_cast<float>(max_code));
   if (std::isfinite(scale)) return scale;
-  return saturated_to(dtype, (static_cast<double>(range.max) - static_cast<double>(range.min)) /
-                                 max_code);
+  return saturated_to(dtype,
+                      (static_cast<double>(range.max) - static_cast<double>(range.min)) / max_code);
 }
 
 }  // namespace

@@ -16,6 +16,7 @@
 #include "tests/support/forward_conformance.h"
 #include "tests/support/generate_conformance.h"
 #include "tests/support/logits_conformance.h"
+#include "tests/support/quantized_conformance.h"
 #include "tests/support/quantizer_conformance.h"
 #ifdef LARDER_HAS_TEXT
 #include "tests/support/tokenizer_conformance.h"
@@ -116,6 +117,11 @@ void run_generate(Suite& suite, const ConformanceCase& test) {
 }
 
 void run_cache(Suite& suite, const ConformanceCase& test) {
+  if (test.json().at("class") == "QuantizedCache") {
+    Comparison result;
+    check_quantized_cache_case(test, result);
+    return expect_clean(suite, "cache", "quantized", result);
+  }
   if (const std::string needs = cache_case_needs(test.json()); !needs.empty())
     GTEST_SKIP() << "needs " << needs;
   Comparison result;

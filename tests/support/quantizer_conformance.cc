@@ -87,9 +87,9 @@ void check_quantizer_case(const ConformanceCase& test, Comparison& result) {
   check_quantizer(quantizer, "the case");
   const int64_t last_dim = input.shape[input.shape.rank() - 1];
   const Quantized got = run(quantizer, floats(test, names.at("input")), last_dim);
-  const std::vector<bool> agree = check_codes(
-      "codes", got.codes, grouped_places(quantizer, input.count(), last_dim),
-      test.integers(names.at("codes")), json.at("flip_tolerance"), result);
+  const std::vector<bool> agree =
+      check_codes("codes", got.codes, grouped_places(quantizer, input.count(), last_dim),
+                  test.integers(names.at("codes")), json.at("flip_tolerance"), result);
   // Exact for quanto. hqq's rounds sum in another order; there the zero point moves with them.
   const std::vector<float> scale = floats(test, names.at("scale")),
                            zero = floats(test, names.at(quanto ? "shift" : "zero")),
