@@ -37,6 +37,10 @@ struct QuantRow {
 
   int64_t len() const { return quantized + exact_len; }
   std::byte* exact_at(const QuantLayout& layout, int which, int64_t index, int32_t head) const;
+  // Codes of one head of a token; scales or zeros that it has in its block (aligned sides).
+  std::byte* codes_at(const QuantLayout& layout, int which, int64_t token, int32_t head) const;
+  std::byte* scales_at(const QuantLayout& layout, int which, int64_t token, int32_t head) const;
+  std::byte* zeros_at(const QuantLayout& layout, int which, int64_t token, int32_t head) const;
   // head_dim values of a token, rounded to the cache's dtype.
   void load(const QuantLayout& layout, int which, int64_t token, int32_t head, float* out) const;
   // Gives back the blocks past the row's end.
@@ -44,6 +48,9 @@ struct QuantRow {
   // The first `len` tokens stay. Codes stay as they are, inside a group too.
   void crop(const QuantLayout& layout, int64_t len) noexcept;
 };
+
+// Gives head_dim values of a token and head, numbers of the cache's dtype.
+using LoadToken = FunctionRef<void(int64_t token, int32_t head, float* out)>;
 
 // A flush that was prepared: everything that it writes into. `quantized` 0: none.
 struct QuantFlush {
@@ -55,8 +62,14 @@ struct QuantFlush {
   // Takes what a flush of the row to `tokens` needs, its part of the scratch excepted.
   static QuantFlush prepare(const QuantLayout& layout, QuantRow& row, int64_t tokens,
                             BlockSource& source);
-  // Quantizes. `scratch`: layout.scratch_bytes(row.quantized, quantized) bytes.
+  // Quantizes the row's own tokens. `scratch`: layout.scratch_bytes(row.quantized, quantized).
   void run(const QuantLayout& layout, QuantRow& row, std::byte* scratch) noexcept;
+
+  // The steps of run(): codes of tokens [from, quantized) of one side, where flat sides begin at 0;
+  // then the row has them, and their exact tokens still.
+  void write_side(const QuantLayout& layout, const QuantRow& row, int which, int64_t from,
+                  LoadToken load, std::byte* scratch) const noexcept;
+  void give_to(QuantRow& row) noexcept;
 };
 
 }  // namespace larder

@@ -1,10 +1,8 @@
 // Operations on the rows of a quantized layer. Each acts on the codes and on the exact tokens.
 #include <algorithm>
-#include <cstring>
 
 #include "larder/base/error.h"
 #include "larder/cache/quantized_layer.h"
-#include "larder/cache/stored_float.h"
 
 namespace larder {
 
@@ -59,19 +57,6 @@ std::string QuantizedLayer::format() const {
   return str("quantized keys ", side_text(layout_.k.quantizer), ", values ",
              side_text(layout_.v.quantizer), ", ", dtype_name(layout_.dtype),
              settings_.append_only ? ", append only" : "");
-}
-
-std::unique_ptr<Change> QuantizedLayer::shift(int32_t /*row*/, const ContextShift& /*shift*/) {
-  fail_as(ErrorKind::kUnsupported, "shift");
-}
-RowImage QuantizedLayer::save(int32_t /*row*/, Allocator& /*allocator*/) const {
-  fail_as(ErrorKind::kUnsupported, "save");
-}
-std::unique_ptr<Change> QuantizedLayer::load(std::span<const RowImageView> /*rows*/) {
-  fail_as(ErrorKind::kUnsupported, "load");
-}
-std::unique_ptr<Change> QuantizedLayer::assign(std::span<const RowTokens> /*rows*/) {
-  fail_as(ErrorKind::kUnsupported, "assign");
 }
 
 }  // namespace larder
