@@ -55,7 +55,7 @@ QuantMethod read_method(const JsonFields& fields) {
 }  // namespace
 
 CacheLayers make_quantized_layers(std::span<const LayerSpec> specs, const CacheOptions& options,
-                                  Allocator& allocator) {
+                                  const CacheMemory& memory) {
   const Json config =
       options.config.empty() ? Json::object() : parse_json(options.config, "cache_config");
   const JsonFields fields(config, "cache_config");
@@ -67,12 +67,11 @@ CacheLayers make_quantized_layers(std::span<const LayerSpec> specs, const CacheO
     }
   }
   const QuantSettings settings = read_settings(fields, method);
-  const auto blocks = std::make_shared<MemoryBlocks>(allocator);
-  const auto scratch = std::make_shared<FlushScratch>(allocator);
+  const auto scratch = std::make_shared<FlushScratch>(memory.allocator);
   CacheLayers layers;
   for (const LayerSpec& spec : specs) {
     layers.push_back(
-        std::make_unique<QuantizedLayer>(spec, options.dtype, settings, blocks, scratch));
+        std::make_unique<QuantizedLayer>(spec, options.dtype, settings, memory.blocks, scratch));
   }
   return layers;
 }
