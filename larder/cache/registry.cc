@@ -20,6 +20,7 @@ CacheRegistry::CacheRegistry() {
   add({"dynamic", make_dynamic_layers, false});
   add({"dynamic_full", make_dynamic_full_layers, false});
   add({"static", make_static_layers, true});
+  add({"quantized", make_quantized_layers, false});
   add({"offloaded", make_offloaded_layers, false});
   add({"offloaded_static", make_offloaded_static_layers, true});
   add({"offloaded_hybrid", make_offloaded_hybrid_layers, true});
@@ -72,8 +73,8 @@ Cache CacheRegistry::make(std::string_view name, std::span<const LayerSpec> laye
     if (spec.kind == LayerKind::kState) own.push_back(make_state_layer(spec, allocator));
     if (spec.kind == LayerKind::kAttention) own.push_back(std::move(*next++));
   }
-  CacheOptions plain = options;
-  plain.config.clear();  // the kind's, not theirs
+  CacheOptions plain = options;  // the settings are the kind's, for its own layers
+  plain.config.clear();
   return Cache(std::move(own), make_dynamic_full_layers(cross, plain, memory));
 }
 
