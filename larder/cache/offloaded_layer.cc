@@ -259,7 +259,8 @@ std::unique_ptr<Change> OffloadedLayer::crop(std::span<const int64_t> len) {
 }
 
 std::unique_ptr<Change> OffloadedLayer::shift(int32_t row, const ContextShift& shift) {
-  refuse_lost();
+  const TieredBlocks::BornAwake born(blocks());  // codes are made anew before anything moves
+  visit();
   sleep();
   auto change = inner_->shift(row, shift);
   group_->reserve_alone(*this);
