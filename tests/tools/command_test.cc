@@ -48,11 +48,12 @@ TEST(Command, WithoutASubcommandItSaysWhatIsMissing) {
 }
 
 TEST(Command, AnUnknownSubcommandIsNamed) {
-  const CommandResult result = run_larder({"serve", "-m", "x"});
+  const CommandResult result = run_larder({"serve"});
   EXPECT_EQ(result.code, 2);
-  EXPECT_EQ(result.err,
-            "larder: unknown subcommand \"serve\"; there are: generate, bench, score, inspect, "
-            "convert\n");
+  EXPECT_TRUE(result.err.starts_with(
+      "larder: unknown subcommand \"serve\"; there are: generate, bench, score, "))
+      << result.err;
+  EXPECT_EQ(std::count(result.err.begin(), result.err.end(), '\n'), 1);
 }
 
 TEST(Generate, StreamsTheTextAndEndsWithFigures) {
