@@ -22,14 +22,16 @@ KVFormat format_of(const KVSide& side) {
 }
 
 // Whether the sets read these codes themselves: whole vectors of channels, see KVCodes.
-bool are_readable(const KVQuant& quant, const KVView& view) {
+bool are_readable(const KVView& view, const KVSegment& segment, const KVQuant& quant) {
   if (quant.bits != 8 && quant.bits != 4 && quant.bits != 2) return false;
   if (view.head_dim % 16 != 0) return false;
   if (quant.order == KVOrder::kFlatRows)
     return quant.group_size % 16 == 0 && view.head_dim % quant.group_size == 0;
   if (quant.order != KVOrder::kAligned) return false;
-  return quant.token_group == 1 ? quant.channel_group % 16 == 0
-                                : quant.channel_group == 1 && quant.token_group >= 32;
+  if (quant.token_group == 1) return quant.channel_group % 16 == 0;
+  // So many groups of a block have room (kParameterFloats).
+  return quant.channel_group == 1 && quant.token_group >= 32 &&
+         segment.block_size % quant.token_group == 0;
 }
 
 // Tokens that follow `slot` at a constant stride, itself included: to the end of its page, of the
@@ -125,7 +127,7 @@ void fill_absent(const void* zeros, KVBlock& block) {
 KVCodes codes_of(const KVView& view, KVSide KVSegment::*side) {
   for (int32_t s = 0; s < view.num_segments; ++s) {
     const KVQuant& quant = (view.segment[s].*side).quant;
-    if (!are_readable(quant, view)) continue;
+    if (!are_readable(view, view.segment[s], quant)) continue;
     KVCodes codes{.segment = s,
                   .bits = quant.bits,
                   .zero_first = quant.form != KVForm::kScaleShift,
