@@ -15,7 +15,7 @@ struct CacheOptions {
   DType dtype = DType::kF32;  // f32, f16 or bf16: what exact K and V are stored as
   int64_t max_cache_len = 0;  // tokens a row, for the kinds of fixed size
   int64_t rollback = 0;       // tokens that crop() may take back although a window has passed them
-  std::string config;         // the kind's own settings: a JSON object, or empty
+  std::string config = {};    // the kind's own settings: a JSON object, or empty
 };
 
 // Rows are sequences of different lengths without padding; row r of every layer is the same
@@ -51,6 +51,9 @@ class Cache {
   int64_t max_len() const;             // -1 = unbounded
   // Most tokens of a tentative step for the row; 0 where a step cannot be taken back.
   int64_t tentative_limit(int32_t row) const;
+  // Most tokens of a step for the row that leave its bits as one token a step would; see
+  // CacheLayer.
+  int64_t step_limit(int32_t row) const;
 
   // Row i becomes old row source[i], in every layer (reorder_cache, batch_select_indices,
   // batch_repeat_interleave). An index outside 0..batch()-1 is refused.

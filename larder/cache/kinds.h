@@ -16,6 +16,10 @@ CacheLayers make_dynamic_layers(std::span<const LayerSpec>, const CacheOptions&,
 CacheLayers make_dynamic_full_layers(std::span<const LayerSpec>, const CacheOptions&, Allocator&);
 CacheLayers make_static_layers(std::span<const LayerSpec>, const CacheOptions&, Allocator&);
 
+// The quantized kind's own backend, {"backend": "larder"}.
+CacheLayers make_larder_quantized_layers(std::span<const LayerSpec>, const CacheOptions&,
+                                         Allocator&);
+
 std::unique_ptr<CacheLayer> make_state_layer(const LayerSpec&, Allocator&);
 
 // Throws, naming `kind`, when options.config holds settings: for kinds that have none.

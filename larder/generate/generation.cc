@@ -177,8 +177,9 @@ void Generation::plan_step() {
     if (!row.running() || row.in_prompt() != prefill) continue;
     const int64_t room = options_.prefill_chunk - static_cast<int64_t>(ids_.size());
     const int64_t left = static_cast<int64_t>(row.ids.size()) - row.fed;
-    const int64_t count = prefill ? std::min(left, room) : 1;
-    if (count > 0) plan_row(static_cast<int32_t>(r), static_cast<int32_t>(count));
+    const auto index = static_cast<int32_t>(r);
+    const int64_t count = prefill ? std::min({left, room, session_.cache().step_limit(index)}) : 1;
+    if (count > 0) plan_row(index, static_cast<int32_t>(count));
   }
 }
 
