@@ -68,7 +68,9 @@ Cache CacheRegistry::make(std::string_view name, std::span<const LayerSpec> laye
     if (spec.kind == LayerKind::kState) own.push_back(make_state_layer(spec, allocator));
     if (spec.kind == LayerKind::kAttention) own.push_back(std::move(*next++));
   }
-  return Cache(std::move(own), make_dynamic_full_layers(cross, options, allocator));
+  CacheOptions plain = options;  // the settings are the kind's, for its own layers
+  plain.config.clear();
+  return Cache(std::move(own), make_dynamic_full_layers(cross, plain, allocator));
 }
 
 }  // namespace larder
