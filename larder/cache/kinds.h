@@ -12,13 +12,15 @@ namespace larder {
 
 using CacheLayers = std::vector<std::unique_ptr<CacheLayer>>;
 
-CacheLayers make_dynamic_layers(std::span<const LayerSpec>, const CacheOptions&, Allocator&);
-CacheLayers make_dynamic_full_layers(std::span<const LayerSpec>, const CacheOptions&, Allocator&);
-CacheLayers make_static_layers(std::span<const LayerSpec>, const CacheOptions&, Allocator&);
+CacheLayers make_dynamic_layers(std::span<const LayerSpec>, const CacheOptions&,
+                                const CacheMemory&);
+CacheLayers make_dynamic_full_layers(std::span<const LayerSpec>, const CacheOptions&,
+                                     const CacheMemory&);
+CacheLayers make_static_layers(std::span<const LayerSpec>, const CacheOptions&, const CacheMemory&);
 
 // The quantized kind's own backend, {"backend": "larder"}.
 CacheLayers make_larder_quantized_layers(std::span<const LayerSpec>, const CacheOptions&,
-                                         Allocator&);
+                                         const CacheMemory&);
 
 std::unique_ptr<CacheLayer> make_state_layer(const LayerSpec&, Allocator&);
 

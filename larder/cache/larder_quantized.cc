@@ -7,23 +7,22 @@
 namespace larder {
 
 CacheLayers make_larder_quantized_layers(std::span<const LayerSpec> specs,
-                                         const CacheOptions& options, Allocator& allocator) {
+                                         const CacheOptions& options, const CacheMemory& memory) {
   const LarderQuantizedConfig config = read_larder_quantized_config(options.config, specs);
-  const auto blocks = std::make_shared<MemoryBlocks>(allocator);
   CacheLayers layers;
   for (size_t i = 0; i < specs.size(); ++i) {
     const CodeRecipe &key = config.key[i], &value = config.value[i];
     if (key.bits == CodeRecipe::kExact && value.bits == CodeRecipe::kExact) {
       CacheOptions plain = options;
       plain.config.clear();
-      layers.push_back(std::move(make_dynamic_layers(specs.subspan(i, 1), plain, allocator)[0]));
+      layers.push_back(std::move(make_dynamic_layers(specs.subspan(i, 1), plain, memory)[0]));
       continue;
     }
     layers.push_back(std::make_unique<LarderQuantizedLayer>(
         specs[i],
         LarderQuantizedOptions{options.dtype, key, value, config.residual_length, config.hadamard,
                                options.rollback},
-        blocks));
+        memory.blocks));
   }
   return layers;
 }

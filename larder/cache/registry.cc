@@ -60,7 +60,8 @@ Cache CacheRegistry::make(std::string_view name, std::span<const LayerSpec> laye
     if (spec.kind == LayerKind::kAttention) attention.push_back(spec);
     if (spec.kind == LayerKind::kCross) cross.push_back(spec);
   }
-  auto made = kind.make(attention, options, allocator);
+  const CacheMemory memory{std::make_shared<MemoryBlocks>(allocator), allocator};
+  auto made = kind.make(attention, options, memory);
   LARDER_ASSERT(made.size() == attention.size());
   std::vector<std::unique_ptr<CacheLayer>> own;
   auto next = made.begin();
@@ -70,7 +71,7 @@ Cache CacheRegistry::make(std::string_view name, std::span<const LayerSpec> laye
   }
   CacheOptions plain = options;  // the settings are the kind's, for its own layers
   plain.config.clear();
-  return Cache(std::move(own), make_dynamic_full_layers(cross, plain, allocator));
+  return Cache(std::move(own), make_dynamic_full_layers(cross, plain, memory));
 }
 
 }  // namespace larder
