@@ -20,6 +20,7 @@ CacheRegistry::CacheRegistry() {
   add({"dynamic", make_dynamic_layers, false});
   add({"dynamic_full", make_dynamic_full_layers, false});
   add({"static", make_static_layers, true});
+  add({"quantized", make_quantized_layers, false});
 }
 
 void CacheRegistry::add(CacheKind kind) {

@@ -16,6 +16,8 @@
 #include "tests/support/forward_conformance.h"
 #include "tests/support/generate_conformance.h"
 #include "tests/support/logits_conformance.h"
+#include "tests/support/quantized_conformance.h"
+#include "tests/support/quantizer_conformance.h"
 #ifdef LARDER_HAS_TEXT
 #include "tests/support/tokenizer_conformance.h"
 #endif
@@ -115,11 +117,22 @@ void run_generate(Suite& suite, const ConformanceCase& test) {
 }
 
 void run_cache(Suite& suite, const ConformanceCase& test) {
+  if (test.json().at("class") == "QuantizedCache") {
+    Comparison result;
+    check_quantized_cache_case(test, result);
+    return expect_clean(suite, "cache", "quantized", result);
+  }
   if (const std::string needs = cache_case_needs(test.json()); !needs.empty())
     GTEST_SKIP() << "needs " << needs;
   Comparison result;
   check_cache_case(test, result);
   expect_clean(suite, "cache", "padded edge", result);
+}
+
+void run_quantizer(Suite& suite, const ConformanceCase& test) {
+  Comparison result;
+  check_quantizer_case(test, result);
+  expect_clean(suite, "quantizer", "flat tensor", result);
 }
 
 void run_attention(const ConformanceCase& test) {
@@ -140,6 +153,7 @@ void run_case(Suite& suite, const fs::path& folder) {
   if (kind == "generate") return run_generate(suite, test);
   if (kind == "cache") return run_cache(suite, test);
   if (kind == "attention") return run_attention(test);
+  if (kind == "quantizer") return run_quantizer(suite, test);
   if (kind == "logits") {
     for (const std::string& mismatch : check_logits_case(folder)) ADD_FAILURE() << mismatch;
     return;
