@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "larder/base/error.h"
+#include "larder/cache/stored_float.h"
 
 namespace larder {
 namespace {
@@ -70,8 +71,8 @@ void CodedSide::encode(const DenseSource& from, int32_t head, std::byte* block) 
       const auto size = static_cast<int64_t>(dtype_size(side_.dtype));
       const auto from_size = static_cast<int64_t>(dtype_size(from.dtype));
       for (int64_t d = 0; d < head_dim_; ++d)
-        store_float(to + slot * side_.token_stride + d * size, side_.dtype,
-                    load_float(token + d * from_size, from.dtype));
+        store_stored(to + slot * side_.token_stride + d * size, side_.dtype,
+                     load_stored(token + d * from_size, from.dtype));
     }
   } else if (side_.quant.token_group == 1) {
     for (int64_t slot = 0; slot < kCodedBlock; ++slot) encode_token(from, head, slot, block);
@@ -91,7 +92,7 @@ void CodedSide::encode_token(const DenseSource& from, int32_t head, int64_t slot
   for (int64_t d = 0; d < head_dim_; d += group) {
     const int64_t count = std::min<int64_t>(group, head_dim_ - d);
     for (int64_t i = 0; i < count; ++i)
-      x[static_cast<size_t>(i)] = load_float(token + (d + i) * size, from.dtype);
+      x[static_cast<size_t>(i)] = load_stored(token + (d + i) * size, from.dtype);
     store_scale(encode_group({x.data(), static_cast<size_t>(count)}, format_, codes.data() + d),
                 head, slot, d, block);
   }
@@ -110,7 +111,7 @@ void CodedSide::encode_range(const DenseSource& from, int32_t head, int64_t rang
   for (int64_t d = 0; d < head_dim_; ++d) {
     for (int64_t i = 0; i < tokens; ++i)
       x[static_cast<size_t>(i)] =
-          load_float(from.data + (first + i) * from.token_stride + d * size, from.dtype);
+          load_stored(from.data + (first + i) * from.token_stride + d * size, from.dtype);
     store_scale(encode_group({x.data(), static_cast<size_t>(tokens)}, format_, column.data()), head,
                 first, d, block);
     for (int64_t i = 0; i < tokens; ++i)
@@ -131,9 +132,9 @@ void CodedSide::store_scale(const GroupScale& group, int32_t head, int64_t slot,
                             std::byte* block) const {
   const KVQuant& quant = side_.quant;
   const int64_t offset = scale_offset(head, slot, channel);
-  store_float(block + quant.scale + offset, quant.dtype, group.scale);
+  store_stored(block + quant.scale + offset, quant.dtype, group.scale);
   if (quant.form != KVForm::kSymmetric)
-    store_float(block + quant.zero + offset, quant.dtype, group.shift);
+    store_stored(block + quant.zero + offset, quant.dtype, group.shift);
 }
 
 void CodedSide::decode(const std::byte* block, int32_t head, int64_t slot, float* out) const {
@@ -142,7 +143,7 @@ void CodedSide::decode(const std::byte* block, int32_t head, int64_t slot, float
   const KVQuant& quant = side_.quant;
   if (!is_coded()) {
     const auto size = static_cast<int64_t>(dtype_size(side_.dtype));
-    for (int64_t d = 0; d < head_dim_; ++d) out[d] = load_float(token + d * size, side_.dtype);
+    for (int64_t d = 0; d < head_dim_; ++d) out[d] = load_stored(token + d * size, side_.dtype);
     return;
   }
   std::array<uint8_t, kMostHeadDim> codes;
@@ -150,9 +151,9 @@ void CodedSide::decode(const std::byte* block, int32_t head, int64_t slot, float
   for (int64_t d = 0; d < head_dim_; ++d) {
     const int64_t offset = scale_offset(head, slot, d);
     GroupScale group;
-    group.scale = load_float(block + quant.scale + offset, quant.dtype);
+    group.scale = load_stored(block + quant.scale + offset, quant.dtype);
     if (quant.form != KVForm::kSymmetric)
-      group.shift = load_float(block + quant.zero + offset, quant.dtype);
+      group.shift = load_stored(block + quant.zero + offset, quant.dtype);
     out[d] = decode_value(codes[static_cast<size_t>(d)], group, format_);
   }
 }

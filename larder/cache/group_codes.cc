@@ -177,24 +177,4 @@ void unpack_codes(const std::byte* packed, int64_t count, int32_t bits, uint8_t*
   }
 }
 
-float load_float(const std::byte* from, DType dtype) {
-  if (dtype == DType::kF32) {
-    float value;
-    std::memcpy(&value, from, sizeof value);
-    return value;
-  }
-  uint16_t bits;
-  std::memcpy(&bits, from, sizeof bits);
-  return dtype == DType::kBF16 ? bf16_to_f32(bits) : f16_to_f32(bits);
-}
-
-void store_float(std::byte* to, DType dtype, float value) {
-  if (dtype == DType::kF32) {
-    std::memcpy(to, &value, sizeof value);
-    return;
-  }
-  const uint16_t bits = dtype == DType::kBF16 ? f32_to_bf16(value) : f32_to_f16(value);
-  std::memcpy(to, &bits, sizeof bits);
-}
-
 }  // namespace larder

@@ -47,8 +47,4 @@ constexpr int64_t packed_bytes(int64_t count, int32_t bits) { return (count * bi
 void pack_codes(const uint8_t* codes, int64_t count, int32_t bits, std::byte* out);
 void unpack_codes(const std::byte* packed, int64_t count, int32_t bits, uint8_t* codes);
 
-// One number of dtype f32, f16 or bf16, at any alignment.
-float load_float(const std::byte* from, DType dtype);
-void store_float(std::byte* to, DType dtype, float value);
-
 }  // namespace larder

@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "larder/base/error.h"
+#include "larder/cache/stored_float.h"
 #include "larder/tensor/hadamard.h"
 #include "larder/tensor/kernels.h"
 
@@ -318,8 +319,8 @@ void LarderQuantizedLayer::thaw(const CacheBlock& coded, CacheBlock& exact) cons
       for (int64_t i = 0; i < kBlock; ++i) {
         side.decode(coded.data(), head, i, x.data());
         for (int64_t d = 0; d < spec_.head_dim; ++d)
-          store_float(slot(exact, part, head, i) + d * (token_bytes_ / spec_.head_dim),
-                      options_.dtype, x[static_cast<size_t>(d)]);
+          store_stored(slot(exact, part, head, i) + d * (token_bytes_ / spec_.head_dim),
+                       options_.dtype, x[static_cast<size_t>(d)]);
       }
     }
   }
@@ -336,7 +337,7 @@ void LarderQuantizedLayer::token_floats(const Row& row, int64_t position, int32_
     const std::byte* from =
         slot(*row.exact[static_cast<size_t>(block - row.coded_end())], part, head, within);
     for (int64_t d = 0; d < spec_.head_dim; ++d)
-      out[d] = load_float(from + d * (token_bytes_ / spec_.head_dim), options_.dtype);
+      out[d] = load_stored(from + d * (token_bytes_ / spec_.head_dim), options_.dtype);
   }
   if (part == Part::kKey && options_.hadamard) larder::hadamard(out, 1, spec_.head_dim);
 }
@@ -353,8 +354,8 @@ void LarderQuantizedLayer::read(int32_t row_index, const TensorView& k, const Te
         token_floats(row, row.first + i, head, part, x.data());
         std::byte* to = (part == Part::kKey ? k : v).bytes() + (head * kept + i) * token_bytes_;
         for (int64_t d = 0; d < spec_.head_dim; ++d)
-          store_float(to + d * (token_bytes_ / spec_.head_dim), options_.dtype,
-                      x[static_cast<size_t>(d)]);
+          store_stored(to + d * (token_bytes_ / spec_.head_dim), options_.dtype,
+                       x[static_cast<size_t>(d)]);
       }
     }
   }

@@ -4,7 +4,9 @@
 #include <cstring>
 
 #include "larder/base/error.h"
+#include "larder/cache/image.h"
 #include "larder/cache/larder_quantized_layer.h"
+#include "larder/cache/stored_float.h"
 #include "larder/tensor/hadamard.h"
 
 namespace larder {
@@ -127,46 +129,35 @@ RowImage LarderQuantizedLayer::save(int32_t row_index, Allocator& allocator) con
 
 namespace {
 
-const TensorView& tensor_of(const RowImageView& image, std::string_view name, DType dtype) {
-  for (const auto& named : image.tensors) {
-    if (named.name != name) continue;
-    if (named.tensor.dtype != dtype || !named.tensor.is_contiguous())
-      fail("tensor ", name, " of a saved row is ", dtype_name(named.tensor.dtype), ", not ",
-           dtype_name(dtype));
-    return named.tensor;
-  }
-  fail("a saved row without the tensor ", name);
+// The length of an axis of a tensor that may be missing or of another rank: 0 then.
+int64_t tokens_of(const RowImageView& image, std::string_view name, int axis) {
+  for (const auto& named : image.tensors)
+    if (named.name == name && named.tensor.shape.rank() > axis) return named.tensor.shape[axis];
+  return 0;
 }
 
 }  // namespace
 
 LarderQuantizedLayer::Row LarderQuantizedLayer::row_of(const RowImageView& image) const {
-  const TensorView& first = tensor_of(image, "first_position", DType::kI64);
-  const TensorView& codes = tensor_of(image, "codes", DType::kU8);
-  const TensorView& k = tensor_of(image, "k", options_.dtype);
-  const TensorView& v = tensor_of(image, "v", options_.dtype);
-  const auto shaped = [&](const TensorView& x) {
-    return x.shape.rank() == 3 && x.shape[0] == spec_.num_kv_heads && x.shape[2] == spec_.head_dim;
-  };
-  if (!(first.shape == Shape{1}) || codes.shape.rank() != 2 || codes.shape[1] != coded_.bytes() ||
-      !shaped(k) || !(k.shape == v.shape) || image.tensors.size() != 4) {
-    fail("a saved row whose tensors have other shapes than this layer: codes ", codes.shape.text(),
-         ", k ", k.shape.text(), ", v ", v.shape.text());
-  }
+  check_image(image, {"first_position", "codes", "k", "v"}, -1);
+  const int64_t coded = tokens_of(image, "codes", 0), exact = tokens_of(image, "k", 1);
+  const Shape dense{spec_.num_kv_heads, exact, spec_.head_dim};
+  const TensorView& first = image_tensor(image, "first_position", DType::kI64, {1});
+  const TensorView& codes = image_tensor(image, "codes", DType::kU8, {coded, coded_.bytes()});
+  const TensorView& k = image_tensor(image, "k", options_.dtype, dense);
+  const TensorView& v = image_tensor(image, "v", options_.dtype, dense);
   Row row;
   row.len = image.seq_len;
   std::memcpy(&row.first, first.data, sizeof row.first);
-  const int64_t seam = row.len - k.shape[1];
-  const bool fits = row.len >= 0 && row.len <= INT32_MAX && row.first >= 0 && seam >= row.first &&
-                    codes.shape[0] <= blocks_for(seam) &&
-                    (k.shape[1] == 0 || codes.shape[0] == 0 || seam % kBlock == 0);
+  const int64_t seam = row.len - exact;
+  const bool fits = row.len <= INT32_MAX && row.first >= 0 && seam >= row.first &&
+                    coded <= blocks_for(seam) && (exact == 0 || coded == 0 || seam % kBlock == 0);
   row.first_block = row.first / kBlock;
-  const bool whole =
-      codes.shape[0] == 0 ? seam == row.first : seam == kBlock * (row.first_block + codes.shape[0]);
+  const bool whole = coded == 0 ? seam == row.first : seam == kBlock * (row.first_block + coded);
   if (!fits || !whole)
-    fail("a saved row of ", row.len, " tokens from position ", row.first, " with ", codes.shape[0],
-         " coded blocks and ", k.shape[1], " exact tokens");
-  for (int64_t i = 0; i < codes.shape[0]; ++i) {
+    fail("a saved row of ", row.len, " tokens from position ", row.first, " with ", coded,
+         " coded blocks and ", exact, " exact tokens");
+  for (int64_t i = 0; i < coded; ++i) {
     row.coded.push_back(make_coded());
     std::memcpy(row.coded.back()->data(), codes.bytes() + i * coded_.bytes(),
                 static_cast<size_t>(coded_.bytes()));
@@ -194,7 +185,7 @@ std::unique_ptr<Change> LarderQuantizedLayer::load(std::span<const RowImageView>
 }
 
 LarderQuantizedLayer::Row LarderQuantizedLayer::row_of(const RowTokens& tokens) const {
-  const Shape shape{spec_.num_kv_heads, tokens.k.shape[1], spec_.head_dim};
+  const Shape shape{spec_.num_kv_heads, tokens.exact, spec_.head_dim};
   LARDER_ASSERT(tokens.k.shape == shape && tokens.v.shape == shape);
   Row row;
   row.first = tokens.first_position;
@@ -243,7 +234,7 @@ void LarderQuantizedLayer::store(std::byte* to, Part part, const float* x) const
     x = turned.data();
   }
   for (int64_t d = 0; d < spec_.head_dim; ++d)
-    store_float(to + d * (token_bytes_ / spec_.head_dim), options_.dtype, x[d]);
+    store_stored(to + d * (token_bytes_ / spec_.head_dim), options_.dtype, x[d]);
 }
 
 std::unique_ptr<Change> LarderQuantizedLayer::assign(std::span<const RowTokens> rows) {

@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "larder/base/error.h"
+#include "larder/cache/key_shift.h"
 #include "larder/cache/larder_quantized_layer.h"
 #include "larder/tensor/hadamard.h"
 
@@ -23,9 +24,7 @@ int64_t source_of(const ContextShift& shift, int64_t position) {
 std::unique_ptr<Change> LarderQuantizedLayer::shift(int32_t row_index, const ContextShift& shift) {
   check_row(row_index);
   const Row& row = rows_[static_cast<size_t>(row_index)];
-  if (shift.keep < 0 || shift.discard < 0 || shift.keep > row.len - shift.discard)
-    fail("a shift that keeps ", shift.keep, " and discards ", shift.discard, " of ", row.len,
-         " tokens");
+  check_shift(shift, row.len, spec_.head_dim);
   if (row.first > 0) {
     fail_as(ErrorKind::kUnsupported, "a context shift of row ", row_index,
             ", whose sliding window has dropped the first ", row.first, " tokens");
@@ -55,14 +54,7 @@ std::unique_ptr<Change> LarderQuantizedLayer::shift(int32_t row_index, const Con
 void LarderQuantizedLayer::shifted_key(const Row& row, const ContextShift& shift, int64_t position,
                                        int32_t head, float* out) const {
   token_floats(row, source_of(shift, position), head, Part::kKey, out);
-  if (position < shift.keep) return;
-  const size_t half = shift.cos.size();
-  LARDER_ASSERT(2 * half <= static_cast<size_t>(spec_.head_dim));
-  for (size_t i = 0; i < half; ++i) {
-    const float a = out[i], b = out[i + half];
-    out[i] = a * shift.cos[i] - b * shift.sin[i];
-    out[i + half] = b * shift.cos[i] + a * shift.sin[i];
-  }
+  if (position >= shift.keep) turn_key(out, shift.cos, shift.sin);
 }
 
 BlockPtr LarderQuantizedLayer::shifted_codes(const Row& row, const ContextShift& shift,
