@@ -42,6 +42,11 @@ void QuantizedLayer::for_each_block(FunctionRef<void(CacheBlock&)> body) const {
     if (row.flat) body(*row.flat);
     for (const BlockPtr& block : row.exact) body(*block);
   }
+  for (const QuantFlush& flush : flushes_) {
+    for (const BlockPtr& block : flush.fresh)
+      if (block) body(*block);
+    if (flush.flat) body(*flush.flat);
+  }
 }
 
 namespace {
