@@ -151,10 +151,10 @@ LarderQuantizedLayer::Row LarderQuantizedLayer::row_of(const RowImageView& image
   std::memcpy(&row.first, first.data, sizeof row.first);
   const int64_t seam = row.len - exact;
   const bool fits = row.len <= INT32_MAX && row.first >= 0 && seam >= row.first &&
-                    coded <= blocks_for(seam) && (exact == 0 || coded == 0 || seam % kBlock == 0);
+                    row.first <= first_needed(row.len) && coded <= blocks_for(seam);
   row.first_block = row.first / kBlock;
-  const bool whole = coded == 0 ? seam == row.first : seam == kBlock * (row.first_block + coded);
-  if (!fits || !whole)
+  const int64_t begin = coded == 0 ? row.first : kBlock * row.first_block;
+  if (!fits || seam != begin + kBlock * coded)
     fail("a saved row of ", row.len, " tokens from position ", row.first, " with ", coded,
          " coded blocks and ", exact, " exact tokens");
   for (int64_t i = 0; i < coded; ++i) {
@@ -185,7 +185,7 @@ std::unique_ptr<Change> LarderQuantizedLayer::load(std::span<const RowImageView>
 }
 
 LarderQuantizedLayer::Row LarderQuantizedLayer::row_of(const RowTokens& tokens) const {
-  const Shape shape{spec_.num_kv_heads, tokens.exact, spec_.head_dim};
+  const Shape shape{spec_.num_kv_heads, tokens.k.shape[1], spec_.head_dim};
   LARDER_ASSERT(tokens.k.shape == shape && tokens.v.shape == shape);
   Row row;
   row.first = tokens.first_position;
