@@ -226,9 +226,9 @@ TEST(Config, UnsupportedArchitectureNamesWhatWasFoundAndWhatIsSupported) {
     EXPECT_EQ(error.kind(), ErrorKind::kUnsupported);
     EXPECT_EQ(
         std::string(error.what()),
-        "m/config.json: architecture \"GPT2LMHeadModel\", model_type \"gpt2\" is not supported "
-        "(supported: " +
-            supported_architectures() + ")");
+        str("m/config.json: architecture \"GPT2LMHeadModel\", model_type \"gpt2\" is not supported "
+            "(supported: ",
+            supported_architectures(), ")"));
   }
   const std::string all = supported_architectures();
   for (const char* name :
