@@ -23,6 +23,7 @@ CacheRegistry::CacheRegistry() {
   // State layers are the same in every kind; these are the names that recurrent models use.
   add({"mamba", make_dynamic_layers, false});
   add({"recurrent", make_dynamic_layers, false});
+  add({"quantized", make_quantized_layers, false});
 }
 
 void CacheRegistry::add(CacheKind kind) {
@@ -72,7 +73,9 @@ Cache CacheRegistry::make(std::string_view name, std::span<const LayerSpec> laye
     if (spec.kind == LayerKind::kState) own.push_back(make_state_layer(spec, allocator));
     if (spec.kind == LayerKind::kAttention) own.push_back(std::move(*next++));
   }
-  return Cache(std::move(own), make_dynamic_full_layers(cross, options, memory));
+  CacheOptions plain = options;  // the settings are the kind's, for its own layers
+  plain.config.clear();
+  return Cache(std::move(own), make_dynamic_full_layers(cross, plain, memory));
 }
 
 }  // namespace larder
