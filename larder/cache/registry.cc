@@ -24,6 +24,9 @@ CacheRegistry::CacheRegistry() {
   add({"mamba", make_dynamic_layers, false});
   add({"recurrent", make_dynamic_layers, false});
   add({"quantized", make_quantized_layers, false});
+  add({"offloaded", make_offloaded_layers, false});
+  add({"offloaded_static", make_offloaded_static_layers, true});
+  add({"offloaded_hybrid", make_offloaded_hybrid_layers, true});
 }
 
 void CacheRegistry::add(CacheKind kind) {
