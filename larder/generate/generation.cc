@@ -24,6 +24,7 @@ struct Generation::Row {
   std::vector<int32_t> prompt, ids;  // ids: prompt and output together
   int64_t fed = 0;                   // of ids, in the cache
   int64_t limit = 0;                 // new tokens at most
+  std::vector<int32_t> chosen;       // by the step that runs
   std::vector<int32_t> eos;
   std::unique_ptr<Sampler> sampler;
   std::unique_ptr<TokenText> text;
@@ -92,6 +93,7 @@ Generation::Generation(Session& session, std::vector<Request> requests, Generati
     row->limit = new_token_limit(request, length, config);
     row->ids.reserve(static_cast<size_t>(length + row->limit));
     row->result.output_ids.reserve(static_cast<size_t>(row->limit));
+    row->chosen.reserve(1);
     row->eos = request.eos_token_ids;
     row->sampler =
         std::make_unique<Sampler>(request.sampling,
@@ -105,9 +107,7 @@ Generation::Generation(Session& session, std::vector<Request> requests, Generati
   }
   const int64_t chunk = std::min<int64_t>(options_.prefill_chunk, prompt_tokens());
   const size_t most = std::max(rows_.size(), static_cast<size_t>(chunk));
-  for (auto* list : {&slot_, &ids_, &logit_rows_, &logit_owner_, &chosen_}) list->reserve(most);
-  q_start_.reserve(rows_.size() + 1);
-  position_.reserve(most);
+  plan_.reserve(rows_.size(), most);
 }
 
 Generation::~Generation() = default;
@@ -152,33 +152,21 @@ bool Generation::prefilled() const {
                               [](const auto& row) { return row->running() && row->in_prompt(); });
 }
 
-void Generation::plan_row(int32_t index, int32_t count) {
-  const Row& row = *rows_[static_cast<size_t>(index)];
-  for (int32_t i = 0; i < count; ++i) {
-    ids_.push_back(row.ids[static_cast<size_t>(row.fed + i)]);
-    position_.push_back(row.fed + i);
-  }
-  slot_.push_back(index);
-  q_start_.push_back(static_cast<int32_t>(ids_.size()));
-  if (row.fed + count == static_cast<int64_t>(row.ids.size())) {
-    logit_rows_.push_back(static_cast<int32_t>(ids_.size()) - 1);
-    logit_owner_.push_back(index);
-  }
-}
-
 // Prompts first, a chunk at a time; then one token of every running row.
 void Generation::plan_step() {
-  for (auto* list : {&q_start_, &slot_, &ids_, &logit_rows_, &logit_owner_}) list->clear();
-  position_.clear();
-  q_start_.push_back(0);
+  plan_.clear();
   const bool prefill = !prefilled();
   for (size_t r = 0; r < rows_.size(); ++r) {
     const Row& row = *rows_[r];
     if (!row.running() || row.in_prompt() != prefill) continue;
-    const int64_t room = options_.prefill_chunk - static_cast<int64_t>(ids_.size());
+    const int64_t room = options_.prefill_chunk - plan_.tokens();
     const int64_t left = static_cast<int64_t>(row.ids.size()) - row.fed;
     const int64_t count = prefill ? std::min(left, room) : 1;
-    if (count > 0) plan_row(static_cast<int32_t>(r), static_cast<int32_t>(count));
+    if (count == 0) break;
+    const auto ids =
+        std::span(row.ids).subspan(static_cast<size_t>(row.fed), static_cast<size_t>(count));
+    plan_.add(static_cast<int32_t>(r), ids, row.fed,
+              count == left ? LogitsOf::kLast : LogitsOf::kNone);
   }
 }
 
@@ -188,18 +176,14 @@ bool Generation::step() {
     if (rows_[r]->running()) finish(*rows_[r], static_cast<int32_t>(r), FinishReason::kCancelled);
   }
   plan_step();
-  if (slot_.empty()) return false;
-  const Step step{static_cast<int32_t>(slot_.size()),
-                  static_cast<int32_t>(ids_.size()),
-                  q_start_.data(),
-                  position_.data(),
-                  slot_.data(),
-                  false};
-  const TensorView logits = session_.forward(step, ids_, logit_rows_);
-  choose(step, logits);
-  for (int32_t b = 0; b < step.batch; ++b)
-    rows_[static_cast<size_t>(slot_[static_cast<size_t>(b)])]->fed += step.q_len(b);
-  for (size_t i = 0; i < logit_owner_.size(); ++i) take_token(logit_owner_[i], chosen_[i]);
+  if (plan_.empty()) return false;
+  const Step step = plan_.step();
+  choose(step, session_.forward(step, plan_.ids(), plan_.logit_rows()));
+  for (int32_t b = 0; b < step.batch; ++b) {
+    Row& row = *rows_[static_cast<size_t>(step.slot[b])];
+    row.fed += step.q_len(b);
+    for (const int32_t id : row.chosen) take_token(step.slot[b], id);
+  }
   return std::ranges::any_of(rows_, [](const auto& row) { return row->running(); });
 }
 
@@ -207,11 +191,14 @@ bool Generation::step() {
 // step.
 void Generation::choose(const Step& step, const TensorView& logits) {
   const auto vocab = static_cast<size_t>(logits.shape[1]);
-  chosen_.clear();
   try {
-    for (size_t i = 0; i < logit_owner_.size(); ++i) {
-      const Row& row = *rows_[static_cast<size_t>(logit_owner_[i])];
-      chosen_.push_back(row.sampler->next({logits.as<float>() + i * vocab, vocab}, row.ids));
+    for (int32_t b = 0; b < step.batch; ++b) {
+      Row& row = *rows_[static_cast<size_t>(step.slot[b])];
+      row.chosen.clear();
+      for (int32_t i = plan_.logit_start(b); i < plan_.logit_start(b + 1); ++i) {
+        float* scores = logits.as<float>() + static_cast<size_t>(i) * vocab;
+        row.chosen.push_back(row.sampler->next({scores, vocab}, row.ids));
+      }
     }
   } catch (...) {
     session_.cache().cancel(step);

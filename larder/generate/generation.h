@@ -10,6 +10,7 @@
 
 #include "larder/generate/sampler.h"
 #include "larder/generate/session.h"
+#include "larder/generate/step_plan.h"
 #include "larder/generate/stop_strings.h"
 
 namespace larder {
@@ -93,7 +94,6 @@ class Generation {
   struct Row;
   void check(const std::vector<Request>& requests) const;
   void plan_step();
-  void plan_row(int32_t index, int32_t count);
   void choose(const Step& step, const TensorView& logits);
   void take_token(int32_t index, int32_t id);
   void finish(Row& row, int32_t index, FinishReason reason);
@@ -102,9 +102,7 @@ class Generation {
   GenerationOptions options_;
   SamplerScratch sampler_scratch_;
   std::vector<std::unique_ptr<Row>> rows_;
-  // The step being built; sized once.
-  std::vector<int32_t> q_start_, slot_, ids_, logit_rows_, logit_owner_, chosen_;
-  std::vector<int64_t> position_;
+  StepPlan plan_;
 };
 
 // The common case: one prompt, run to its end.
