@@ -8,20 +8,13 @@
 #include <string_view>
 #include <vector>
 
+#include "larder/generate/request.h"
 #include "larder/generate/sampler.h"
 #include "larder/generate/session.h"
 #include "larder/generate/step_plan.h"
 #include "larder/generate/stop_strings.h"
 
 namespace larder {
-
-struct Request {
-  std::vector<int32_t> prompt_ids;
-  int64_t max_new_tokens = 20;
-  SamplingParams sampling;
-  std::vector<int32_t> eos_token_ids;     // any of them ends the row and is part of its output_ids
-  std::vector<std::string> stop_strings;  // needs a TokenText
-};
 
 enum class FinishReason : uint8_t { kNone, kStop, kLength, kCancelled };
 std::string_view finish_reason_name(
@@ -92,7 +85,6 @@ class Generation {
 
  private:
   struct Row;
-  void check(const std::vector<Request>& requests) const;
   void plan_step();
   void choose(const Step& step, const TensorView& logits);
   void take_token(int32_t index, int32_t id);

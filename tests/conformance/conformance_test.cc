@@ -107,7 +107,7 @@ void run_generate(Suite& suite, const ConformanceCase& test) {
       Session session(suite.model(name),
                       {cache, DType::kF32, generate_case_length(json), attention, 2, {}},
                       suite.host());
-      Comparison result;
+      Comparison result{json.value("scores_atol", 0.0), 0, 0, {}};
       check_generate_case(test, session, result);
       expect_clean(suite, "generate", cache, result);
     }
