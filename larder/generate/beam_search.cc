@@ -1,7 +1,6 @@
 #include "larder/generate/beam_search.h"
 
 #include <algorithm>
-#include <numeric>
 
 #include "larder/base/error.h"
 #include "larder/generate/request.h"

@@ -73,8 +73,11 @@ std::vector<Found> search_beams(const Json& json, Session& session,
   return found;
 }
 
-std::vector<Found> search_greedily(Session& session, const std::vector<Request>& requests) {
-  Generation generation(session, requests);
+std::vector<Found> search_greedily(Session& session, const std::vector<Request>& requests,
+                                   std::shared_ptr<Drafter> drafter) {
+  GenerationOptions options;
+  options.drafter = std::move(drafter);
+  Generation generation(session, requests, std::move(options));
   generation.run();
   std::vector<Found> found;
   for (size_t row = 0; row < requests.size(); ++row)
@@ -106,24 +109,29 @@ void compare(const Json& json, const std::vector<Found>& found, Comparison& resu
 
 }  // namespace
 
-std::string generate_case_needs(const Json& json) {
-  if (json.contains("prompt_lookup_num_tokens")) return "prompt lookup";
-  if (json.contains("assistant_model")) return "an assistant model";
-  return {};
-}
-
 int64_t generate_case_length(const Json& json) {
   return padded_length(json) + max_new_tokens(json);
 }
 
-void check_generate_case(const ConformanceCase& test, Session& session, Comparison& result) {
+void check_generate_case(const ConformanceCase& test, Session& session, Session* assistant,
+                         Comparison& result) {
   const Json& json = test.json();
   const size_t rows = json.at("input_ids").size();
   std::vector<Request> requests;
   for (size_t row = 0; row < rows; ++row) requests.push_back(request_of(json, row));
   session.reset();
   const bool beams = json.at("generation_config").value("num_beams", 1) > 1;
-  compare(json, beams ? search_beams(json, session, requests) : search_greedily(session, requests),
+  std::shared_ptr<Drafter> drafter;
+  if (assistant) {
+    assistant->reset();
+    drafter = std::make_shared<AssistantModel>(*assistant);
+  } else if (json.contains("prompt_lookup_num_tokens")) {
+    drafter = std::make_shared<PromptLookup>(
+        PromptLookupParams{json.at("prompt_lookup_num_tokens").get<int64_t>(), 2});
+  }
+  compare(json,
+          beams ? search_beams(json, session, requests)
+                : search_greedily(session, requests, std::move(drafter)),
           result);
   session.reset();
 }
