@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cstdio>
 #include <iostream>
+#include <limits>
 
 #include "larder/base/file.h"
 #include "larder/base/json.h"
@@ -214,6 +215,9 @@ void show_found(const std::vector<BeamResult>& sequences, bool as_text) {
   }
 }
 
+// A row has no more places (and a model may have no limit).
+constexpr int64_t kMostTokens = std::numeric_limits<int32_t>::max();
+
 int run(Flags& flags) {
   for (const CLI::Option* flag : flags.sampling_flags)
     flags.sampling.do_sample |= flag->count() > 0;
@@ -224,9 +228,9 @@ int run(Flags& flags) {
   LoadedModel loaded(flags.model);
   const std::optional<Tokenizer> tokenizer = find_tokenizer(flags);
   Request request = request_of(flags, *loaded.model(), tokenizer);
-  const auto needed =
-      static_cast<int64_t>(std::max<size_t>(request.prompt_ids.size(), 1)) +
-      std::min(flags.max_new_tokens, loaded.model()->info().max_position_embeddings);
+  const auto prompt = static_cast<int64_t>(std::max<size_t>(request.prompt_ids.size(), 1));
+  const int64_t context = loaded.model()->info().max_position_embeddings;
+  const int64_t needed = prompt + std::min({flags.max_new_tokens, context, kMostTokens - prompt});
   const Speculation speculation = flags.decoding.speculation(loaded, needed);
   const std::unique_ptr<Session> session = loaded.session(needed, flags.decoding.rollback());
   seconds.load = since(start);

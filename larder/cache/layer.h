@@ -183,7 +183,7 @@ class StateLayer : public CacheLayer {
     float *conv, *state;
   };
   virtual Row row(const Step& step, int32_t b) = 0;
-  // The committed state of a cache row, for export.
+  // The committed state of a cache row, for export. Needs: seq_len(row) > 0.
   virtual const float* conv_of(int32_t row) const = 0;
   virtual const float* state_of(int32_t row) const = 0;
 

@@ -35,6 +35,13 @@ struct Generation::Row {
   bool in_prompt() const { return fed < static_cast<int64_t>(prompt.size()); }
 };
 
+namespace {
+
+// New tokens that have their places ahead; a row that runs longer grows.
+constexpr int64_t kMostExpected = 1 << 20;
+
+}  // namespace
+
 Generation::Generation(Session& session, std::vector<Request> requests, GenerationOptions options)
     : session_(session),
       options_(std::move(options)),
@@ -51,8 +58,10 @@ Generation::Generation(Session& session, std::vector<Request> requests, Generati
     row->ids = row->prompt;
     const auto length = static_cast<int64_t>(row->prompt.size());
     row->limit = new_token_limit(request, length, config);
-    row->ids.reserve(static_cast<size_t>(length + row->limit));
-    row->result.output_ids.reserve(static_cast<size_t>(row->limit));
+    // A model without a context limit sets none here either.
+    const auto expected = static_cast<size_t>(std::min<int64_t>(row->limit, kMostExpected));
+    row->ids.reserve(static_cast<size_t>(length) + expected);
+    row->result.output_ids.reserve(expected);
     row->eos = request.eos_token_ids;
     row->sampler =
         std::make_unique<Sampler>(request.sampling,

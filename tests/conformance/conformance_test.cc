@@ -43,7 +43,10 @@ class Suite {
     const fs::path file = root_ / "models" / name / "config.json";
     const Json config = parse_json(read_file(file), file.string());
     const std::string architecture = config.at("architectures").at(0);
-    return find_family(architecture) ? "" : architecture;
+    if (find_family(architecture)) return "";
+    for (const Architecture& other : architectures())
+      if (architecture == other.name) return "";
+    return architecture;
   }
   HostAllocator& host() { return host_; }
   void worst(const std::string& kind, double ratio) {
@@ -100,7 +103,8 @@ std::set<std::string> lossless_caches(const Json& json) {
   for (const std::string& kind : CacheRegistry().names()) known.insert(kind);
   const Json all = {nullptr,          "dynamic_full",     "static",
                     "sliding_window", "hybrid",           "hybrid_chunked",
-                    "offloaded",      "offloaded_static", "offloaded_hybrid"};
+                    "offloaded",      "offloaded_static", "offloaded_hybrid",
+                    "mamba",          "recurrent"};
   for (const Json& cache : json.value("cache_implementations", all)) {
     const std::string kind = cache.is_null() ? "dynamic" : cache.get<std::string>();
     if (known.contains(kind)) named.insert(kind);
