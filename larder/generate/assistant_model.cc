@@ -74,7 +74,8 @@ bool AssistantModel::plan_missing(std::span<const Draft> drafts) {
   for (const Draft& draft : drafts) {
     const int64_t held = session_.cache().seq_len(draft.row);
     const int64_t settled = std::min(static_cast<int64_t>(draft.ids.size()) - 1, room());
-    const int64_t count = std::min(settled - held, kPrefillChunk - plan_.tokens());
+    const int64_t count = std::min(
+        {settled - held, kPrefillChunk - plan_.tokens(), session_.cache().step_limit(draft.row)});
     if (count <= 0) continue;
     plan_.add(draft.row, draft.ids.subspan(static_cast<size_t>(held), static_cast<size_t>(count)),
               held, LogitsOf::kNone);

@@ -113,7 +113,8 @@ void BeamSearch::plan_step() {
       continue;
     }
     const int64_t left = static_cast<int64_t>(row->prompt.size()) - row->fed;
-    const int64_t count = std::min(left, options_.prefill_chunk - plan_.tokens());
+    const int64_t count = std::min(
+        {left, options_.prefill_chunk - plan_.tokens(), session_.cache().step_limit(row->slot)});
     if (count == 0) break;
     const auto ids = std::span<const int32_t>(row->prompt)
                          .subspan(static_cast<size_t>(row->fed), static_cast<size_t>(count));

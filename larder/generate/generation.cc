@@ -157,12 +157,13 @@ void Generation::plan_step() {
     const Row& row = *rows_[r];
     if (!row.running() || !row.in_prompt()) continue;
     const int64_t left = static_cast<int64_t>(row.ids.size()) - row.fed;
-    const int64_t count = std::min(left, options_.prefill_chunk - plan_.tokens());
+    const auto index = static_cast<int32_t>(r);
+    const int64_t count = std::min(
+        {left, options_.prefill_chunk - plan_.tokens(), session_.cache().step_limit(index)});
     if (count == 0) break;
     const auto ids = std::span<const int32_t>(row.ids).subspan(static_cast<size_t>(row.fed),
                                                                static_cast<size_t>(count));
-    plan_.add(static_cast<int32_t>(r), ids, row.fed,
-              count == left ? LogitsOf::kLast : LogitsOf::kNone);
+    plan_.add(index, ids, row.fed, count == left ? LogitsOf::kLast : LogitsOf::kNone);
   }
 }
 
