@@ -6,21 +6,20 @@
 namespace larder {
 
 CacheLayers make_dynamic_full_layers(std::span<const LayerSpec> specs, const CacheOptions& options,
-                                     Allocator& allocator) {
+                                     const CacheMemory& memory) {
   refuse_config("dynamic_full", options);
   constexpr int32_t kBlockSize = 64;
-  const auto blocks = std::make_shared<MemoryBlocks>(allocator);
   CacheLayers layers;
   for (const LayerSpec& spec : specs) {
     layers.push_back(std::make_unique<DenseLayer>(
-        spec, options.dtype, DenseStorage{kBlockSize, DenseStorage::kUnbounded}, blocks));
+        spec, options.dtype, DenseStorage{kBlockSize, DenseStorage::kUnbounded}, memory.blocks));
   }
   return layers;
 }
 
 CacheLayers make_dynamic_layers(std::span<const LayerSpec> specs, const CacheOptions& options,
-                                Allocator& allocator) {
-  return make_dynamic_full_layers(specs, options, allocator);
+                                const CacheMemory& memory) {
+  return make_dynamic_full_layers(specs, options, memory);
 }
 
 }  // namespace larder

@@ -12,9 +12,13 @@ namespace larder {
 
 using CacheLayers = std::vector<std::unique_ptr<CacheLayer>>;
 
-CacheLayers make_dynamic_layers(std::span<const LayerSpec>, const CacheOptions&, Allocator&);
-CacheLayers make_dynamic_full_layers(std::span<const LayerSpec>, const CacheOptions&, Allocator&);
-CacheLayers make_static_layers(std::span<const LayerSpec>, const CacheOptions&, Allocator&);
+CacheLayers make_dynamic_layers(std::span<const LayerSpec>, const CacheOptions&,
+                                const CacheMemory&);
+CacheLayers make_dynamic_full_layers(std::span<const LayerSpec>, const CacheOptions&,
+                                     const CacheMemory&);
+CacheLayers make_static_layers(std::span<const LayerSpec>, const CacheOptions&, const CacheMemory&);
+CacheLayers make_quantized_layers(std::span<const LayerSpec>, const CacheOptions&,
+                                  const CacheMemory&);
 
 std::unique_ptr<CacheLayer> make_state_layer(const LayerSpec&, Allocator&);
 

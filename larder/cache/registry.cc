@@ -20,6 +20,7 @@ CacheRegistry::CacheRegistry() {
   add({"dynamic", make_dynamic_layers, false});
   add({"dynamic_full", make_dynamic_full_layers, false});
   add({"static", make_static_layers, true});
+  add({"quantized", make_quantized_layers, false});
 }
 
 void CacheRegistry::add(CacheKind kind) {
@@ -60,7 +61,8 @@ Cache CacheRegistry::make(std::string_view name, std::span<const LayerSpec> laye
     if (spec.kind == LayerKind::kAttention) attention.push_back(spec);
     if (spec.kind == LayerKind::kCross) cross.push_back(spec);
   }
-  auto made = kind.make(attention, options, allocator);
+  const CacheMemory memory{std::make_shared<MemoryBlocks>(allocator), allocator};
+  auto made = kind.make(attention, options, memory);
   LARDER_ASSERT(made.size() == attention.size());
   std::vector<std::unique_ptr<CacheLayer>> own;
   auto next = made.begin();
@@ -68,7 +70,9 @@ Cache CacheRegistry::make(std::string_view name, std::span<const LayerSpec> laye
     if (spec.kind == LayerKind::kState) own.push_back(make_state_layer(spec, allocator));
     if (spec.kind == LayerKind::kAttention) own.push_back(std::move(*next++));
   }
-  return Cache(std::move(own), make_dynamic_full_layers(cross, options, allocator));
+  CacheOptions plain = options;  // the settings are the kind's, for its own layers
+  plain.config.clear();
+  return Cache(std::move(own), make_dynamic_full_layers(cross, plain, memory));
 }
 
 }  // namespace larder

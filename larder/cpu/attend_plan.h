@@ -20,8 +20,9 @@ struct AttendPlan {
   int32_t tile_queries;  // queries a tile: its rows are these times `group`
   // Few queries over many keys (decode): a span is a task of its own, and parts wait in scratch.
   bool split;
-  int64_t max_spans;   // room for parts, in spans a row
-  int64_t parts_rows;  // waiting parts: a query with a head and a span
+  KVCodes k_codes, v_codes;  // that are read where they lie; segment -1: none
+  int64_t max_spans;         // room for parts, in spans a row
+  int64_t parts_rows;        // waiting parts: a query with a head and a span
 
   int64_t tile_rows() const { return int64_t{tile_queries} * group; }
   int64_t thread_floats() const;  // working memory of one thread
@@ -36,7 +37,8 @@ struct AttendTask {
   int64_t cost = 0;   // about blocks times queries
 };
 
-// What the queries [begin, end) of `row` may see, by window, causality and what the row holds.
+// What the queries [begin, end) of `row` may see, by window, chunk, causality and what the row
+// holds.
 KeyRange visible_keys(const AttendArgs& args, int32_t row, int32_t begin, int32_t end);
 // The first span of a range, and how many it touches.
 int64_t first_span(const KeyRange& keys);

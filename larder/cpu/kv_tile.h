@@ -26,9 +26,19 @@ struct BlockAsk {
   KeyRange wanted;
 };
 
-// Fills `block`. `zeros` is at least head_dim * 4 zero bytes. Offsets are computed in 64 bits
+// The codes of one side that the vector sets read themselves, of the first segment that has such
+// (one has, in every cache kind); `segment` -1 if none does.
+KVCodes codes_of(const KVView& view, KVSide KVSegment::*side);
+
+// Fills `block`. What it reads is `codes` of its sides: where they are null all codes are kPacked.
+// `zeros` is at least head_dim * 4 zero bytes. Offsets are computed in 64 bits
 // throughout (cases 25).
 void locate_block(const KVView& view, const BlockAsk& ask, const void* zeros, KVBlock& block);
+
+// Widens what lies in codes (KVFormat::kPacked) on one side of a located block to f32: lane i into
+// rows[i * stride ..], where the block then points.
+void stage_lanes(const KVView& view, const BlockAsk& ask, KVSide KVSegment::*side, int64_t stride,
+                 float* rows, KVBlock& block);
 
 // The byte address of a token: slot `slot` of row `row`, head `kv_head`, on one side of a segment.
 uintptr_t token_address(const KVSegment& segment, const KVSide& side, int32_t row, int32_t kv_head,
