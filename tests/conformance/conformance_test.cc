@@ -99,7 +99,8 @@ std::set<std::string> lossless_caches(const Json& json) {
   for (const std::string& kind : CacheRegistry().names()) known.insert(kind);
   const Json all = {nullptr,          "dynamic_full",     "static",
                     "sliding_window", "hybrid",           "hybrid_chunked",
-                    "offloaded",      "offloaded_static", "offloaded_hybrid"};
+                    "offloaded",      "offloaded_static", "offloaded_hybrid",
+                    "mamba",          "recurrent"};
   for (const Json& cache : json.value("cache_implementations", all)) {
     const std::string kind = cache.is_null() ? "dynamic" : cache.get<std::string>();
     if (known.contains(kind)) named.insert(kind);
