@@ -83,15 +83,25 @@ bool AssistantModel::plan_missing(std::span<const Draft> drafts) {
   return !plan_.empty();
 }
 
-// How many guesses each row gets: its own schedule, and what its cache can hold and take back.
+// Tokens that a row can be fed one by one so that all but the first can be taken back: a window
+// must not have passed them, and no quantized layer may flush behind the first.
+int64_t AssistantModel::most_steps(int32_t row) const {
+  const Cache& cache = session_.cache();
+  const int64_t flush = cache.tentative_limit(row);
+  int64_t most = std::max<int64_t>(flush - 1, 1);
+  for (int32_t i = 0; i < cache.num_layers(); ++i)
+    if (cache.layer(i).spec().window > 0) most = std::min(most, session_.rollback() + 1);
+  return std::min(most, room() - cache.seq_len(row));
+}
+
+// How many guesses each row gets.
 void AssistantModel::choose_lengths(std::span<const Draft> drafts) {
   wanted_.clear();
   for (const Draft& draft : drafts) {
     const int64_t held = session_.cache().seq_len(draft.row);
     const bool aligned = held + 1 == static_cast<int64_t>(draft.ids.size());
-    wanted_.push_back(aligned ? std::min({draft.most, length_of(draft.row), room() - held,
-                                          session_.cache().tentative_limit(draft.row)})
-                              : 0);
+    wanted_.push_back(
+        aligned ? std::min({draft.most, length_of(draft.row), most_steps(draft.row)}) : 0);
   }
 }
 

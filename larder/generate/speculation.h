@@ -69,8 +69,8 @@ struct AssistantParams {
 // round its cache holds what the model's holds: all tokens but the newest.
 class AssistantModel final : public Drafter {
  public:
-  // The session's cache must be empty and able to step back; one with windows needs
-  // SessionOptions::rollback of max_assistant_tokens for guesses that long. Outlives this.
+  // The session's cache must be empty and able to step back. Where the model has windows, it makes
+  // at most SessionOptions::rollback + 1 guesses a round. The session outlives this.
   explicit AssistantModel(Session& session, const AssistantParams& params = {});
 
   // Refuses a model with another number of ids, with both numbers.
@@ -81,6 +81,7 @@ class AssistantModel final : public Drafter {
 
  private:
   int64_t room() const;
+  int64_t most_steps(int32_t row) const;
   int64_t& length_of(int32_t row);
   void align(std::span<const Draft> drafts);
   void drop_wrong(std::span<const Draft> drafts);

@@ -76,6 +76,8 @@ class Speculation : public ::testing::Test {
   std::unique_ptr<Session> session(std::shared_ptr<const Model> model, const std::string& cache) {
     SessionOptions options{cache, std::nullopt, 128, AttentionKind::kFused, 1, {}};
     options.rollback = 16;
+    if (cache == "quantized")  // flushes every few tokens
+      options.cache_config = R"({"nbits": 2, "q_group_size": 8, "residual_length": 7})";
     return std::make_unique<Session>(std::move(model), options, host_);
   }
   static Request ask(Ids prompt) { return {std::move(prompt), kNew, {}, {}, {}}; }
@@ -257,6 +259,24 @@ TEST_F(Case47, WhatCannotWorkIsRefusedAtTheStart) {
               AssistantModel(*draft, {9, 8});
             }).find("num_assistant_tokens is 9"),
             std::string::npos);
+}
+
+TEST_F(Speculation, WithoutARollbackADraftModelWithWindowsGuessesLess) {
+  const auto target = session(model(true), "dynamic");
+  const Ids plain = run(*target, ask(prompt_)).output_ids;
+  for (const int64_t rollback : {0, 2}) {
+    SessionOptions options;
+    options.rollback = rollback;
+    Session draft(model(true), options, host_);
+    GenerationOptions generation_options;
+    generation_options.drafter = std::make_shared<AssistantModel>(draft);
+    target->reset();
+    Generation generation(*target, {ask(prompt_)}, generation_options);
+    int64_t rounds = -1;  // the first step feeds the prompt
+    while (generation.step()) ++rounds;
+    EXPECT_EQ(generation.result(0).output_ids, plain);
+    EXPECT_EQ(rounds + 1, (kNew - 1 + rollback + 1) / (rollback + 2));
+  }
 }
 
 TEST_F(Speculation, ADraftModelWithLessRoomJustStopsGuessing) {
