@@ -100,8 +100,8 @@ void AssistantModel::choose_lengths(std::span<const Draft> drafts) {
   for (const Draft& draft : drafts) {
     const int64_t held = session_.cache().seq_len(draft.row);
     const bool aligned = held + 1 == static_cast<int64_t>(draft.ids.size());
-    wanted_.push_back(
-        aligned ? std::min({draft.most, length_of(draft.row), most_steps(draft.row)}) : 0);
+    wanted_.push_back(aligned ? std::min({draft.most, length_of(draft.row), most_steps(draft.row)})
+                              : 0);
   }
 }
 
