@@ -15,7 +15,7 @@ struct CacheOptions {
   DType dtype = DType::kF32;  // f32, f16 or bf16: what exact K and V are stored as
   int64_t max_cache_len = 0;  // tokens a row, for the kinds of fixed size
   int64_t rollback = 0;       // tokens that crop() may take back although a window has passed them
-  std::string config;         // the kind's own settings: a JSON object, or empty
+  std::string config = {};    // the kind's own settings: a JSON object, or empty
 };
 
 // Rows are sequences of different lengths without padding; row r of every layer is the same
