@@ -1,7 +1,6 @@
 #include "larder/cache/dense_layer.h"
 
 #include <algorithm>
-#include <cstring>
 #include <utility>
 
 #include "larder/base/error.h"
@@ -66,19 +65,31 @@ void DenseLayer::reserve(const Step& step) {
 // Gives the row blocks of its own from its first unwritten token up to new_len.
 void DenseLayer::make_writable(Row& row, int64_t new_len) {
   if (new_len == row.len) return;
-  const auto at = static_cast<size_t>(row.len / storage_.block_size);
-  if (at < row.blocks.size() && row.blocks[at].use_count() > 1) {
-    BlockPtr copy = take_block();
-    const auto used = static_cast<size_t>(
-        (row.len - static_cast<int64_t>(at) * storage_.block_size) * token_bytes_);
-    for (int64_t head = 0; head < 2 * int64_t{spec_.num_kv_heads}; ++head)
-      source_->copy(*copy, *row.blocks[at], static_cast<size_t>(head * head_bytes_), used);
-    row.blocks[at] = std::move(copy);
-  }
+  own_blocks(row, row.len);
   const auto need = static_cast<size_t>(blocks_for(new_len, storage_.block_size));
   row.blocks.reserve(need);
-  while (row.blocks.size() < need) row.blocks.push_back(take_block());
-  for (size_t i = at; i < need; ++i) row.blocks[i]->mark_dirty();
+  while (row.blocks.size() < need) {
+    row.blocks.push_back(take_block());
+    row.blocks.back()->mark_dirty();
+  }
+}
+
+// Copies each block from token `from` on that another row or fork also has: what it holds of this
+// row's tokens.
+void DenseLayer::own_blocks(Row& row, int64_t from) {
+  for (auto i = static_cast<size_t>(from / storage_.block_size); i < row.blocks.size(); ++i) {
+    BlockPtr& block = row.blocks[i];
+    const int64_t begin = static_cast<int64_t>(i) * storage_.block_size;
+    if (block.use_count() > 1) {
+      BlockPtr copy = take_block();
+      const auto used = static_cast<size_t>(
+          std::clamp<int64_t>(row.len - begin, 0, storage_.block_size) * token_bytes_);
+      for (int64_t head = 0; head < 2 * int64_t{spec_.num_kv_heads}; ++head)
+        source_->copy(*copy, *block, static_cast<size_t>(head * head_bytes_), used);
+      block = std::move(copy);
+    }
+    block->mark_dirty();
+  }
 }
 
 BlockPtr DenseLayer::take_block() {
@@ -186,39 +197,32 @@ void DenseLayer::trim(Row& row) noexcept {
   while (row.blocks.size() > need) row.blocks.pop_back();
 }
 
-void DenseLayer::retire(BlockPtr block) noexcept {
+// Lets go of a row's blocks; a fixed layer keeps those that nobody else has for later copies.
+void DenseLayer::retire(Row& row) noexcept {
   const bool fixed = storage_.max_blocks != DenseStorage::kUnbounded;
-  if (fixed && block.use_count() == 1 && spare_.size() < spare_.capacity())
-    spare_.push_back(std::move(block));
-}
-
-void DenseLayer::read(int32_t row_index, const TensorView& k, const TensorView& v) const {
-  LARDER_ASSERT(k.dtype == dtype_ && v.dtype == dtype_ && k.is_contiguous() && v.is_contiguous());
-  const int64_t len = seq_len(row_index);
-  for (int32_t head = 0; head < spec_.num_kv_heads; ++head) {
-    for (int64_t i = 0; i < len; ++i) {
-      const Row& row = rows_[static_cast<size_t>(row_index)];
-      const int64_t to = (head * len + i) * token_bytes_;
-      std::memcpy(k.bytes() + to, token(row, i, head, 0), static_cast<size_t>(token_bytes_));
-      std::memcpy(v.bytes() + to, token(row, i, head, side_bytes_),
-                  static_cast<size_t>(token_bytes_));
-    }
+  for (BlockPtr& block : row.blocks) {
+    if (fixed && block.use_count() == 1 && spare_.size() < spare_.capacity())
+      spare_.push_back(std::move(block));
   }
+  row.blocks.clear();
 }
 
 std::unique_ptr<Change> DenseLayer::select_rows(std::span<const int32_t> source) {
   if (rows_.empty()) return prepared([]() noexcept {});  // never written: nothing to move
-  std::vector<Row> selected;
-  selected.reserve(source.size());
-  for (const int32_t row : source) {
+  std::vector<std::pair<size_t, Row>> moved;
+  for (size_t i = 0; i < source.size(); ++i) {
+    const int32_t row = source[i];
     if (row < 0 || row >= batch()) fail("row ", row, " of a cache of ", batch(), " rows");
-    selected.push_back(rows_[static_cast<size_t>(row)]);
+    if (static_cast<size_t>(row) != i) moved.emplace_back(i, rows_[static_cast<size_t>(row)]);
   }
+  rows_.reserve(source.size());
   if (storage_.max_blocks != DenseStorage::kUnbounded) spare_.reserve(rows_.size());
-  return prepared([this, selected = std::move(selected)]() mutable noexcept {
-    std::swap(rows_, selected);
-    for (Row& old : selected) {
-      for (BlockPtr& block : old.blocks) retire(std::move(block));
+  return prepared([this, batch = source.size(), moved = std::move(moved)]() mutable noexcept {
+    for (size_t i = batch; i < rows_.size(); ++i) retire(rows_[i]);
+    rows_.resize(batch);
+    for (auto& [index, row] : moved) {
+      std::swap(rows_[index], row);
+      retire(row);
     }
   });
 }
@@ -251,18 +255,5 @@ void DenseLayer::for_each_block(FunctionRef<void(CacheBlock&)> body) const {
 }
 
 std::string DenseLayer::format() const { return str("dense ", dtype_name(dtype_)); }
-
-std::unique_ptr<Change> DenseLayer::shift(int32_t /*row*/, const ContextShift& /*shift*/) {
-  fail_as(ErrorKind::kUnsupported, "shift");
-}
-RowImage DenseLayer::save(int32_t /*row*/, Allocator& /*allocator*/) const {
-  fail_as(ErrorKind::kUnsupported, "save");
-}
-std::unique_ptr<Change> DenseLayer::load(std::span<const RowImageView> /*rows*/) {
-  fail_as(ErrorKind::kUnsupported, "load");
-}
-std::unique_ptr<Change> DenseLayer::assign(std::span<const RowTokens> /*rows*/) {
-  fail_as(ErrorKind::kUnsupported, "assign");
-}
 
 }  // namespace larder
