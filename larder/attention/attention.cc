@@ -1,10 +1,38 @@
 #include "larder/attention/attention.h"
 
+#include <bit>
 #include <cmath>
 
 #include "larder/base/error.h"
+#include "larder/tensor/hadamard.h"
+#include "larder/tensor/kv_dequant.h"
 
 namespace larder {
+namespace {
+
+// Below this many elements turning q takes less time than waking a thread.
+constexpr int64_t kElementsWorthThreads = int64_t{16} * 1024;
+
+const char* view_problem(const KVView& kv) {
+  for (int32_t s = 0; s < kv.num_segments; ++s) {
+    for (const KVSide* side : {&kv.segment[s].k, &kv.segment[s].v})
+      if (const char* problem = side->quant.bits != 0 ? quant_problem(side->quant) : nullptr)
+        return problem;
+  }
+  return nullptr;
+}
+
+// Each head of each query by itself, in place.
+void turn_queries(const Exec& exec, const TensorView& q) {
+  const auto turn = [&q](int64_t begin, int64_t end, int) {
+    for (int64_t token = begin; token < end; ++token)
+      hadamard(q.as<float>() + token * q.stride[0], q.shape[1], q.shape[2]);
+  };
+  if (q.count() < kElementsWorthThreads) return turn(0, q.shape[0], 0);
+  exec.threads.parallel_for(q.shape[0], turn);
+}
+
+}  // namespace
 
 AttentionKind attention_kind(std::string_view name) {
   if (name == "fused") return AttentionKind::kFused;
@@ -31,15 +59,21 @@ std::vector<std::string> attend_problems(const AttendArgs& args) {
   if (!(args.softcap >= 0)) problem("softcap ", args.softcap, " must be above zero, or 0 for none");
   if (!std::isfinite(args.scale)) problem("scale ", args.scale, " must be finite");
   if (args.window < 0) problem("window ", args.window, " must be at least 1, or 0 for none");
+  if (args.chunk < 0) problem("chunk ", args.chunk, " must be at least 1, or 0 for none");
   if (args.kv.num_segments < 0 || args.kv.num_segments > KVView::kMaxSegments) {
     problem("a view of ", args.kv.num_segments, " segments");
+  } else if (const char* wrong = view_problem(args.kv)) {
+    problem(wrong);
   }
+  if (args.kv.hadamard && !std::has_single_bit(static_cast<uint64_t>(args.kv.head_dim)))
+    problem("head_dim ", args.kv.head_dim, " must be a power of two for a Hadamard rotation");
   return problems;
 }
 
 void attend(const Exec& exec, AttentionKind kind, const AttendArgs& args) {
   if (const auto problems = attend_problems(args); !problems.empty())
     fail("attention: ", join(problems, "; "));
+  if (args.kv.hadamard) turn_queries(exec, args.q);
   if (kind == AttentionKind::kFused) {
     exec.kernels.attend(exec, args);
   } else {

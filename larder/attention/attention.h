@@ -22,8 +22,8 @@ AttentionKind attention_kind(std::string_view name);
 // zero, ...
 std::vector<std::string> attend_problems(const AttendArgs& args);
 
-// Runs attention on `exec`, taking attend_scratch_bytes() from its scratch. Throws Error listing
-// attend_problems().
+// Runs attention on `exec`, taking attend_scratch_bytes() from its scratch. Where the view's keys
+// are turned (KVView::hadamard), turns q alike, in place. Throws Error listing attend_problems().
 void attend(const Exec& exec, AttentionKind kind, const AttendArgs& args);
 
 // What attend() will take from the scratch arena at most, for reserving it ahead of the step. Of

@@ -6,23 +6,12 @@
 #include <limits>
 
 #include "larder/attention/attention.h"
+#include "larder/tensor/kv_dequant.h"
 
 namespace larder {
 namespace {
 
 constexpr float kHidden = -std::numeric_limits<float>::infinity();
-
-// The address of one head of the i-th kept token of `row` in a segment.
-const void* address(const KVSegment& segment, const KVSide& side, int32_t row, int64_t i,
-                    int64_t head) {
-  int64_t slot = segment.begin[row] + i;
-  if (segment.wrap > 0) slot %= segment.wrap;
-  const int64_t offset =
-      segment.block_table[int64_t{row} * segment.table_stride + slot / segment.block_size];
-  return reinterpret_cast<const void*>(
-      side.data + static_cast<uintptr_t>(offset) + static_cast<uintptr_t>(head * side.head_stride) +
-      static_cast<uintptr_t>(slot % segment.block_size * side.token_stride));
-}
 
 // Calls body(position, segment, index in the segment) for every kept token of the row, oldest
 // first.
@@ -35,9 +24,16 @@ void for_each_key(const KVView& kv, int32_t row, const Body& body) {
   }
 }
 
+// The first position of the chunk that `position` is in, also for negative ones.
+int64_t chunk_begin(int64_t position, int64_t chunk) {
+  const int64_t past = position % chunk;
+  return position - (past < 0 ? past + chunk : past);
+}
+
 bool visible(const AttendArgs& args, int32_t row, int64_t query, int64_t key) {
   if (args.causal && key > query) return false;
   if (args.window > 0 && query - key >= args.window) return false;
+  if (args.chunk > 0 && key < chunk_begin(query, args.chunk)) return false;
   return !args.key_mask || args.key_mask[row * args.key_mask_row + key] != 0;
 }
 
@@ -45,6 +41,16 @@ struct Query {
   int32_t row = 0, index = 0;  // batch row, number within the row
   int64_t token = 0, head = 0;
 };
+
+// The head of the i-th kept token of the row in a segment, as f32.
+void read_head(const Exec& exec, const KVView& kv, const KVSegment& segment, const KVSide& side,
+               KVToken token, float* out) {
+  token.slot += segment.begin[token.row];
+  if (segment.wrap > 0) token.slot %= segment.wrap;
+  if (side.quant.bits > 0) return kv_dequantize(kv, segment, side, token, out);
+  const uintptr_t address = kv_address(segment, side, token);
+  exec.kernels.load(out, reinterpret_cast<const void*>(address), side.dtype, kv.head_dim);
+}
 
 // One query of one head. scores: room for every kept key; k_or_v: [head_dim].
 void attend_one(const Exec& exec, const AttendArgs& args, const Query& at, float* scores,
@@ -61,8 +67,7 @@ void attend_one(const Exec& exec, const AttendArgs& args, const Query& at, float
   for_each_key(args.kv, at.row, [&](int64_t key, const KVSegment& segment, int64_t i) {
     float& score = scores[n++] = kHidden;
     if (!visible(args, at.row, position, key)) return;
-    exec.kernels.load(k_or_v, address(segment, segment.k, at.row, i, kv_head), segment.k.dtype,
-                      dim);
+    read_head(exec, args.kv, segment, segment.k, {at.row, i, kv_head}, k_or_v);
     float dot = 0;
     for (int64_t d = 0; d < dim; ++d) dot += q[d] * k_or_v[d];
     score = args.scale * dot;
@@ -82,8 +87,7 @@ void attend_one(const Exec& exec, const AttendArgs& args, const Query& at, float
     const float weight = scores[n++];
     if (weight == 0)
       return;  // hidden, or too small to count: what lies there may never have been written
-    exec.kernels.load(k_or_v, address(segment, segment.v, at.row, i, kv_head), segment.v.dtype,
-                      dim);
+    read_head(exec, args.kv, segment, segment.v, {at.row, i, kv_head}, k_or_v);
     for (int64_t d = 0; d < dim; ++d) out[d] += weight / sum * k_or_v[d];
   });
   if (args.lse) args.lse[at.token * heads + at.head] = sum == 0 ? kHidden : most + std::log(sum);

@@ -44,6 +44,12 @@ class BlockSource {
   virtual void copy(CacheBlock& to, const CacheBlock& from, size_t offset, size_t bytes) = 0;
 };
 
+// Where a cache's bytes come from.
+struct CacheMemory {
+  std::shared_ptr<BlockSource> blocks;  // what rows keep
+  Allocator& allocator;                 // anything else; outlives the cache
+};
+
 // Blocks in memory, always resident (tag "kv").
 class MemoryBlocks final : public BlockSource {
  public:

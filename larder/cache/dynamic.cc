@@ -15,23 +15,21 @@ constexpr DenseStorage kGrowing{kBlockSize, DenseStorage::kUnbounded};
 }  // namespace
 
 CacheLayers make_dynamic_full_layers(std::span<const LayerSpec> specs, const CacheOptions& options,
-                                     Allocator& allocator) {
+                                     const CacheMemory& memory) {
   refuse_config("dynamic_full", options);
-  const auto blocks = std::make_shared<MemoryBlocks>(allocator);
   CacheLayers layers;
   for (const LayerSpec& spec : specs)
-    layers.push_back(std::make_unique<DenseLayer>(spec, options.dtype, kGrowing, blocks));
+    layers.push_back(std::make_unique<DenseLayer>(spec, options.dtype, kGrowing, memory.blocks));
   return layers;
 }
 
 CacheLayers make_dynamic_layers(std::span<const LayerSpec> specs, const CacheOptions& options,
-                                Allocator& allocator) {
+                                const CacheMemory& memory) {
   refuse_config("dynamic", options);
-  const auto blocks = std::make_shared<MemoryBlocks>(allocator);
   CacheLayers layers;
   for (const LayerSpec& spec : specs) {
     if (spec.window == 0) {
-      layers.push_back(std::make_unique<DenseLayer>(spec, options.dtype, kGrowing, blocks));
+      layers.push_back(std::make_unique<DenseLayer>(spec, options.dtype, kGrowing, memory.blocks));
       continue;
     }
     // A row has at most 2^31 - 1 tokens, so a wider ring is never reached.
@@ -39,7 +37,7 @@ CacheLayers make_dynamic_layers(std::span<const LayerSpec> specs, const CacheOpt
         std::min<int64_t>(checked_add(spec.window - 1, options.rollback), INT32_MAX);
     layers.push_back(std::make_unique<SlidingLayer>(
         spec, options.dtype, SlidingStorage{capacity, kBlockSize, SlidingStorage::kUnbounded},
-        blocks));
+        memory.blocks));
   }
   return layers;
 }

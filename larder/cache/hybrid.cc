@@ -5,8 +5,8 @@
 namespace larder {
 
 CacheLayers make_hybrid_layers(std::span<const LayerSpec> specs, const CacheOptions& options,
-                               Allocator& allocator) {
-  return make_fixed_layers("hybrid", specs, options, allocator);
+                               const CacheMemory& memory) {
+  return make_fixed_layers("hybrid", specs, options, memory);
 }
 
 }  // namespace larder

@@ -4,8 +4,8 @@
 namespace larder {
 
 CacheLayers make_hybrid_chunked_layers(std::span<const LayerSpec> specs,
-                                       const CacheOptions& options, Allocator& allocator) {
-  return make_fixed_layers("hybrid_chunked", specs, options, allocator);
+                                       const CacheOptions& options, const CacheMemory& memory) {
+  return make_fixed_layers("hybrid_chunked", specs, options, memory);
 }
 
 }  // namespace larder

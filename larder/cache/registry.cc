@@ -64,7 +64,8 @@ Cache CacheRegistry::make(std::string_view name, std::span<const LayerSpec> laye
     if (spec.kind == LayerKind::kAttention) attention.push_back(spec);
     if (spec.kind == LayerKind::kCross) cross.push_back(spec);
   }
-  auto made = kind.make(attention, options, allocator);
+  const CacheMemory memory{std::make_shared<MemoryBlocks>(allocator), allocator};
+  auto made = kind.make(attention, options, memory);
   LARDER_ASSERT(made.size() == attention.size());
   std::vector<std::unique_ptr<CacheLayer>> own;
   auto next = made.begin();
@@ -72,7 +73,7 @@ Cache CacheRegistry::make(std::string_view name, std::span<const LayerSpec> laye
     if (spec.kind == LayerKind::kState) own.push_back(make_state_layer(spec, allocator));
     if (spec.kind == LayerKind::kAttention) own.push_back(std::move(*next++));
   }
-  return Cache(std::move(own), make_dynamic_full_layers(cross, options, allocator));
+  return Cache(std::move(own), make_dynamic_full_layers(cross, options, memory));
 }
 
 }  // namespace larder

@@ -13,10 +13,10 @@
 namespace larder {
 
 // Makes the attention layers of one kind, one a spec and in their order; all at once, so that a
-// kind may share things between its layers. Throws for options.config that it cannot follow.
-// `allocator` outlives the layers.
+// kind may share things between its layers. Blocks are taken from memory.blocks and nowhere else,
+// so that a kind can be offloaded. Throws for options.config that it cannot follow.
 using MakeCacheLayers = std::vector<std::unique_ptr<CacheLayer>> (*)(
-    std::span<const LayerSpec> specs, const CacheOptions& options, Allocator& allocator);
+    std::span<const LayerSpec> specs, const CacheOptions& options, const CacheMemory& memory);
 
 struct CacheKind {
   std::string name;

@@ -5,8 +5,8 @@
 namespace larder {
 
 CacheLayers make_sliding_window_layers(std::span<const LayerSpec> specs,
-                                       const CacheOptions& options, Allocator& allocator) {
-  return make_fixed_layers("sliding_window", specs, options, allocator);
+                                       const CacheOptions& options, const CacheMemory& memory) {
+  return make_fixed_layers("sliding_window", specs, options, memory);
 }
 
 }  // namespace larder

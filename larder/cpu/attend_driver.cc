@@ -89,6 +89,7 @@ uint64_t sight(const AttendArgs& args, int64_t position, int64_t first) {
   // Keys up to position - window are out of sight; a window wider than everything hides none.
   if (args.window > 0 && args.window <= position - first)
     lanes &= ~lanes_below(position - args.window - first + 1);
+  if (args.chunk > 0) lanes &= ~lanes_below(floor_div(position, args.chunk) * args.chunk - first);
   return lanes;
 }
 
@@ -102,9 +103,9 @@ const float* bias_of(const AttendArgs& args, const AttendTask& task, int64_t tok
 
 // Few rows read V where it lies rather than make a tile of it.
 bool reads_directly(const Call& call, const AttendTask& task, const KVBlock& block) {
-  const auto same = [&](KVFormat format) { return format == block.v_format[0]; };
+  const auto same = [&](KVFormat format) { return format == block.v.format[0]; };
   return count_rows(call, task) <= kTileRows && call.plan.head_dim % kDirectChannels == 0 &&
-         std::all_of(block.v_format, block.v_format + kTileKeys, same);
+         std::all_of(block.v.format, block.v.format + kTileKeys, same);
 }
 
 // A block whose K tile is loaded, and the one after it.
@@ -144,27 +145,38 @@ void fold_block(const Call& call, const AttendTask& task, int64_t first, const B
   }
 }
 
+// Loads K of the block, and V but where it is read where it lies (null). Codes that the set cannot
+// read are staged in the tile of V: those of K until K is loaded, those of V as rows of that tile.
+const float* load_tiles(const Call& call, const AttendTask& task, const BlockAsk& ask,
+                        KVBlock& block, const KVBlock& next, const Work& work) {
+  const AttendPlan& plan = call.plan;
+  stage_lanes(call.args.kv, ask, &KVSegment::k, plan.head_dim, work.v_tile, block);
+  call.ops.load_k(block, next, plan.head_dim, work.k_tile);
+  stage_lanes(call.args.kv, ask, &KVSegment::v, plan.padded_dim, work.v_tile, block);
+  if (reads_directly(call, task, block)) return nullptr;
+  call.ops.load_v(block, next, plan.head_dim, plan.padded_dim, work.v_tile);
+  return work.v_tile;
+}
+
 // The blocks of `keys`, all within one span, left to right.
 void fold_span(const Call& call, const AttendTask& task, const KeyRange& keys, Work& work,
                const AttendParts& parts) {
   const AttendPlan& plan = call.plan;
   clear(parts, count_rows(call, task), plan.padded_dim);
-  const auto locate = [&](int64_t first, const KeyRange& wanted, KVBlock& block) {
-    locate_block(call.args.kv, {task.row, task.kv_head, first, wanted}, work.zeros, block);
+  const auto ask = [&](int64_t first, const KeyRange& wanted) {
+    return BlockAsk{task.row, task.kv_head, first, wanted};
   };
   // The block after the last is fetched, too: the next span, often this thread's next task.
   const KeyRange all = row_keys(call.args.kv, task.row);
   int64_t first = floor_div(keys.begin, kAttendBlock) * kAttendBlock;
   KVBlock *block = &work.blocks[0], *next = &work.blocks[1];
-  if (first < keys.end) locate(first, keys, *block);
+  if (first < keys.end) locate_block(call.args.kv, ask(first, keys), work.zeros, *block);
   for (; first < keys.end; first += kAttendBlock, std::swap(block, next)) {
     const int64_t after = first + kAttendBlock;
-    locate(after, after < keys.end ? keys : all, *next);
+    locate_block(call.args.kv, ask(after, after < keys.end ? keys : all), work.zeros, *next);
     if (block->present == 0) continue;
-    call.ops.load_k(*block, *next, plan.head_dim, work.k_tile);
-    const bool direct = reads_directly(call, task, *block);
-    if (!direct) call.ops.load_v(*block, *next, plan.head_dim, plan.padded_dim, work.v_tile);
-    fold_block(call, task, first, {block, next, direct ? nullptr : work.v_tile}, work, parts);
+    const float* v_tile = load_tiles(call, task, ask(first, keys), *block, *next, work);
+    fold_block(call, task, first, {block, next, v_tile}, work, parts);
   }
 }
 

@@ -48,7 +48,8 @@ AttendPlan::AttendPlan(const AttendArgs& args, int num_threads) {
   tile_queries = static_cast<int32_t>(std::max(least, std::min(kTargetRows / group, fair)));
   int64_t keys = 0;
   for (int32_t s = 0; s < args.kv.num_segments; ++s) keys += args.kv.segment[s].max_len;
-  if (args.window > 0 && args.window < keys) keys = std::min(keys, args.window + total_q);
+  for (const int64_t reach : {args.window, args.chunk})
+    if (reach > 0 && reach < keys) keys = std::min(keys, reach + total_q);
   max_spans = keys / kAttendSpan + 2;
   parts_rows = split ? max_spans * total_q * heads : 0;
 }
@@ -67,6 +68,7 @@ KeyRange visible_keys(const AttendArgs& args, int32_t row, int32_t begin, int32_
   // A window wider than everything is none; this also keeps the difference in range.
   if (args.window > 0 && args.window <= *least - keys.begin)
     keys.begin = std::max(keys.begin, *least - args.window + 1);
+  if (args.chunk > 0) keys.begin = std::max(keys.begin, floor_div(*least, args.chunk) * args.chunk);
   return keys;
 }
 

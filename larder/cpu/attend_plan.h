@@ -36,7 +36,8 @@ struct AttendTask {
   int64_t cost = 0;   // about blocks times queries
 };
 
-// What the queries [begin, end) of `row` may see, by window, causality and what the row holds.
+// What the queries [begin, end) of `row` may see, by window, chunk, causality and what the row
+// holds.
 KeyRange visible_keys(const AttendArgs& args, int32_t row, int32_t begin, int32_t end);
 // The first span of a range, and how many it touches.
 int64_t first_span(const KeyRange& keys);

@@ -19,18 +19,30 @@ constexpr int kDirectChannels = 64;
 constexpr int kTilePad = 16;  // rows of tiles and parts are padded to the widest vector
 
 // How a stored token lies in memory. A new format is a new value here, a case in kv_tile.cc and one
-// in simd/kv_tile-inl.h; no arithmetic changes.
-enum class KVFormat : uint8_t { kF32, kF16, kBF16 };
+// in simd/kv_tile-inl.h; no arithmetic changes. kPacked: codes that the sets have no code for; they
+// are widened (stage_lanes of kv_tile.h) before a set sees them, and only fetched ahead.
+enum class KVFormat : uint8_t { kF32, kF16, kBF16, kPacked };
+
+// Where one side of a block's keys lies, by lane.
+struct KVLanes {
+  const void* at[kTileKeys];
+  KVFormat format[kTileKeys];
+};
+
+// Lanes whose tokens lie one after the other in a page.
+struct KVRun {
+  int32_t segment, lane, count;
+  int64_t slot;  // of the first
+};
 
 // Where the keys of one block lie, for one row of the batch and one key head.
 struct KVBlock {
   uint64_t present = 0;  // lanes that the view holds (and that were asked for)
   // Lanes that are not present point to zeros in K (a score is computed and dropped); V is not
   // read.
-  const void* k[kTileKeys];
-  const void* v[kTileKeys];
-  KVFormat k_format[kTileKeys];
-  KVFormat v_format[kTileKeys];
+  KVLanes k, v;
+  int32_t num_runs = 0;
+  KVRun run[kTileKeys];
 };
 
 // Parts of consecutive rows. o is [rows, padded_dim], its padding zero.

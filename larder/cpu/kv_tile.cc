@@ -3,11 +3,13 @@
 #include <algorithm>
 
 #include "larder/base/error.h"
+#include "larder/tensor/kv_dequant.h"
 
 namespace larder::cpu {
 namespace {
 
 KVFormat format_of(const KVSide& side) {
+  if (side.quant.bits > 0) return KVFormat::kPacked;
   switch (side.dtype) {
     case DType::kF16:
       return KVFormat::kF16;
@@ -27,25 +29,28 @@ int64_t run_length(const KVSegment& segment, int64_t slot, int64_t asked) {
   return run;
 }
 
-// Points lanes [lane, lane + count) at the tokens from `slot` on; they lie in one page.
-void point_run(const KVSegment& segment, const BlockAsk& ask, int64_t slot, int64_t lane,
-               int64_t count, KVBlock& block) {
-  const uintptr_t k = token_address(segment, segment.k, ask.row, ask.kv_head, slot);
-  const uintptr_t v = token_address(segment, segment.v, ask.row, ask.kv_head, slot);
-  const KVFormat k_format = format_of(segment.k), v_format = format_of(segment.v);
-  for (int64_t i = 0; i < count; ++i) {
-    const auto step = static_cast<uintptr_t>(i);
-    block.k[lane + i] =
-        reinterpret_cast<const void*>(k + step * static_cast<uintptr_t>(segment.k.token_stride));
-    block.v[lane + i] =
-        reinterpret_cast<const void*>(v + step * static_cast<uintptr_t>(segment.v.token_stride));
-    block.k_format[lane + i] = k_format;
-    block.v_format[lane + i] = v_format;
+// Points the lanes of the run at its tokens on one side.
+void point_side(const KVSegment& segment, const KVSide& side, const BlockAsk& ask, const KVRun& run,
+                KVLanes& lanes) {
+  const uintptr_t first = token_address(segment, side, ask.row, ask.kv_head, run.slot);
+  const KVFormat format = format_of(side);
+  for (int32_t i = 0; i < run.count; ++i) {
+    const auto step = static_cast<uintptr_t>(i) * static_cast<uintptr_t>(side.token_stride);
+    lanes.at[run.lane + i] = reinterpret_cast<const void*>(first + step);
+    lanes.format[run.lane + i] = format;
   }
-  block.present |= (count == kTileKeys ? ~uint64_t{0} : (uint64_t{1} << count) - 1) << lane;
 }
 
-void locate_in_segment(const KVSegment& segment, const BlockAsk& ask, KVBlock& block) {
+void point_run(const KVSegment& segment, const BlockAsk& ask, const KVRun& run, KVBlock& block) {
+  point_side(segment, segment.k, ask, run, block.k);
+  point_side(segment, segment.v, ask, run, block.v);
+  block.present |= (run.count == kTileKeys ? ~uint64_t{0} : (uint64_t{1} << run.count) - 1)
+                   << run.lane;
+  block.run[block.num_runs++] = run;
+}
+
+void locate_in_segment(const KVView& view, int32_t number, const BlockAsk& ask, KVBlock& block) {
+  const KVSegment& segment = view.segment[number];
   const int64_t first = segment.first_position[ask.row];
   int64_t position = std::max({first, ask.first, ask.wanted.begin});
   const int64_t end =
@@ -54,7 +59,8 @@ void locate_in_segment(const KVSegment& segment, const BlockAsk& ask, KVBlock& b
     int64_t slot = segment.begin[ask.row] + (position - first);
     if (segment.wrap > 0) slot %= segment.wrap;
     const int64_t count = run_length(segment, slot, end - position);
-    point_run(segment, ask, slot, position - ask.first, count, block);
+    const auto lane = static_cast<int32_t>(position - ask.first);
+    point_run(segment, ask, {number, lane, static_cast<int32_t>(count), slot}, block);
     position += count;
   }
 }
@@ -64,13 +70,13 @@ void locate_in_segment(const KVSegment& segment, const BlockAsk& ask, KVBlock& b
 void fill_absent(const void* zeros, KVBlock& block) {
   if (block.present == ~uint64_t{0} || block.present == 0) return;
   const int first = __builtin_ctzll(block.present);
-  KVFormat k_format = block.k_format[first], v_format = block.v_format[first];
+  KVFormat k_format = block.k.format[first], v_format = block.v.format[first];
   for (int lane = 0; lane < kTileKeys; ++lane) {
     if ((block.present >> lane & 1) != 0) {
-      k_format = block.k_format[lane], v_format = block.v_format[lane];
+      k_format = block.k.format[lane], v_format = block.v.format[lane];
     } else {
-      block.k[lane] = block.v[lane] = zeros;
-      block.k_format[lane] = k_format, block.v_format[lane] = v_format;
+      block.k.at[lane] = block.v.at[lane] = zeros;
+      block.k.format[lane] = k_format, block.v.format[lane] = v_format;
     }
   }
 }
@@ -79,10 +85,7 @@ void fill_absent(const void* zeros, KVBlock& block) {
 
 uintptr_t token_address(const KVSegment& segment, const KVSide& side, int32_t row, int32_t kv_head,
                         int64_t slot) {
-  const int64_t page = slot / segment.block_size, within = slot % segment.block_size;
-  const int64_t offset = segment.block_table[int64_t{row} * segment.table_stride + page] +
-                         kv_head * side.head_stride + within * side.token_stride;
-  return side.data + static_cast<uintptr_t>(offset);
+  return kv_address(segment, side, {row, slot, kv_head});
 }
 
 KeyRange row_keys(const KVView& view, int32_t row) {
@@ -101,12 +104,34 @@ KeyRange row_keys(const KVView& view, int32_t row) {
 
 void locate_block(const KVView& view, const BlockAsk& ask, const void* zeros, KVBlock& block) {
   block.present = 0;
+  block.num_runs = 0;
   for (int32_t s = 0; s < view.num_segments; ++s) {
     const KVSegment& segment = view.segment[s];
     if (segment.len == nullptr || segment.len[ask.row] <= 0) continue;
-    locate_in_segment(segment, ask, block);
+    locate_in_segment(view, s, ask, block);
   }
   fill_absent(zeros, block);
+}
+
+void stage_lanes(const KVView& view, const BlockAsk& ask, KVSide KVSegment::*side, int64_t stride,
+                 float* rows, KVBlock& block) {
+  KVLanes& lanes = side == &KVSegment::k ? block.k : block.v;
+  bool staged = false;
+  for (int32_t i = 0; i < block.num_runs; ++i) {
+    const KVRun& run = block.run[i];
+    const KVSegment& segment = view.segment[run.segment];
+    if (lanes.format[run.lane] != KVFormat::kPacked) continue;
+    staged = true;
+    for (int32_t t = 0; t < run.count; ++t) {
+      float* row = rows + (run.lane + t) * stride;
+      kv_dequantize(view, segment, segment.*side, {ask.row, run.slot + t, ask.kv_head}, row);
+      lanes.at[run.lane + t] = row;
+      lanes.format[run.lane + t] = KVFormat::kF32;
+    }
+  }
+  // Absent lanes have their neighbours' format, and what they point to is zeros in every format.
+  if (staged)
+    std::replace(lanes.format, lanes.format + kTileKeys, KVFormat::kPacked, KVFormat::kF32);
 }
 
 }  // namespace larder::cpu

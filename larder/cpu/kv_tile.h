@@ -30,6 +30,11 @@ struct BlockAsk {
 // throughout (cases 25).
 void locate_block(const KVView& view, const BlockAsk& ask, const void* zeros, KVBlock& block);
 
+// Widens what lies in codes (KVFormat::kPacked) on one side of a located block to f32: lane i into
+// rows[i * stride ..], where the block then points.
+void stage_lanes(const KVView& view, const BlockAsk& ask, KVSide KVSegment::*side, int64_t stride,
+                 float* rows, KVBlock& block);
+
 // The byte address of a token: slot `slot` of row `row`, head `kv_head`, on one side of a segment.
 uintptr_t token_address(const KVSegment& segment, const KVSide& side, int32_t row, int32_t kv_head,
                         int64_t slot);

@@ -24,6 +24,11 @@ std::vector<AttendProblem> problems() {
   all.push_back({.rows = rows});
   all.push_back({.rows = rows, .heads = 7, .kv_heads = 1, .head_dim = 20, .causal = false});
   all.push_back({.rows = rows, .window = 1});
+  all.push_back({.rows = rows, .chunk = 50});
+  all.push_back({.rows = {{.q_len = 9, .k_len = 8, .q_first = -5, .k_first = -6}},
+                 .chunk = 4,
+                 .causal = false,
+                 .sinks = true});
   all.push_back({.rows = rows, .softcap = 3, .window = 64, .sinks = true});
   all.push_back({.rows = rows, .hidden_keys = 0.4, .bias = BiasKind::kDense});
   all.push_back({.rows = rows, .bias = BiasKind::kByHeadAndKey});
@@ -85,9 +90,12 @@ TEST(Attention, ListsEveryReasonAtOnce) {
   args.kv.head_dim = 8;
   args.softcap = -1;
   args.window = -5;
+  args.chunk = -3;
+  args.kv.num_segments = 1;
+  args.kv.segment[0].k.quant.bits = 5;
   const std::string text = join(attend_problems(args), "; ");
-  for (const char* part :
-       {"num_heads 7", "num_kv_heads 2", "head_dim 16", "softcap -1", "window -5"}) {
+  for (const char* part : {"num_heads 7", "num_kv_heads 2", "head_dim 16", "softcap -1",
+                           "window -5", "chunk -3", "1, 2, 3, 4 or 8 bits"}) {
     EXPECT_NE(text.find(part), std::string::npos) << part << " in " << text;
   }
 }

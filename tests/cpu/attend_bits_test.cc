@@ -29,12 +29,14 @@ AttendProblem mixed_problem(uint64_t seed = 3) {
 
 std::vector<AttendProblem> problems() {
   AttendProblem window = mixed_problem(4), masked = mixed_problem(5), wide = mixed_problem(6);
+  AttendProblem chunk = mixed_problem(7);
+  chunk.chunk = 100;
   window.window = 75, window.head_dim = 64;
   masked.hidden_keys = 0.2;
   masked.bias = BiasKind::kDense;
   wide.head_dim = 80, wide.heads = 7, wide.kv_heads = 1, wide.sinks = false, wide.softcap = 0;
   if (kSanitized) return {window, masked};
-  return {mixed_problem(), window, masked, wide};
+  return {mixed_problem(), window, masked, wide, chunk};
 }
 
 void for_each_set_and_problem(const std::function<void(const Kernels&, const AttendData&)>& body) {

@@ -63,6 +63,33 @@ TEST(Attend, WindowEdges) {
   }
 }
 
+TEST(Attend, ChunkEdges) {
+  for (const int64_t chunk : {1, 2, 5, 63, 64, 65, 99, 100, 101, 512, 4000}) {
+    SCOPED_TRACE(chunk);
+    expect_right({.rows = {{.q_len = 100, .k_len = 100}}, .chunk = chunk});
+    expect_right({.rows = {{.q_len = 1, .k_len = 700, .q_first = 699}}, .chunk = chunk});
+    expect_right({.rows = {{.q_len = 20, .k_len = 1100, .q_first = 1080}}, .chunk = chunk},
+                 {.threads = 2});
+  }
+}
+
+// The chunk of position -1 is the one before position 0, not the one that begins there.
+TEST(Attend, ChunksOfNegativePositionsAndWithoutCausality) {
+  for (const int64_t chunk : {1, 3, 4, 64}) {
+    SCOPED_TRACE(chunk);
+    expect_right({.rows = {{.q_len = 12, .k_len = 9, .q_first = -4}}, .chunk = chunk});
+    expect_right({.rows = {{.q_len = 12, .k_len = 9, .q_first = -4, .k_first = -7}},
+                  .chunk = chunk,
+                  .causal = false,
+                  .sinks = true});
+  }
+}
+
+TEST(Attend, ChunkAsLargeAsAnIntegerIsNone) {
+  expect_right({.rows = {{.q_len = 3, .k_len = 5, .q_first = 2}},
+                .chunk = std::numeric_limits<int64_t>::max()});
+}
+
 TEST(Attend, WindowWithoutCausality) {
   expect_right({.rows = {{.q_len = 30, .k_len = 90, .q_first = 20}}, .window = 7, .causal = false});
 }

@@ -129,9 +129,14 @@ Gathered::Gathered(const AttendData& data, const std::vector<Piece>& pieces, con
   }
   out.assign(q.size(), std::numeric_limits<float>::quiet_NaN());
   lse.assign(position.size() * at(p.heads), std::numeric_limits<float>::quiet_NaN());
-  fixture.emplace_back(TensorView::contiguous(k.data(), DType::kF32, kv_shape),
-                       TensorView::contiguous(v.data(), DType::kF32, kv_shape), run.layout,
-                       content);
+  const auto of = [&](std::vector<float>& values) {
+    return TensorView::contiguous(values.data(), DType::kF32, kv_shape);
+  };
+  fixture.emplace_back(of(k), of(v), run.layout, content);
+  if (!run.widened) return;
+  k = fixture.front().shown_k(), v = fixture.front().shown_v();
+  fixture.clear();
+  fixture.emplace_back(of(k), of(v), KVLayout{}, content);
 }
 
 AttendArgs Gathered::args(const AttendData& data) {
@@ -144,7 +149,8 @@ AttendArgs Gathered::args(const AttendData& data) {
   args.q_start = q_start.data();
   args.q_position = position.data();
   args.kv = fixture.front().view();
-  args.scale = p.scale, args.softcap = p.softcap, args.window = p.window, args.causal = p.causal;
+  args.scale = p.scale, args.softcap = p.softcap, args.window = p.window, args.chunk = p.chunk;
+  args.causal = p.causal;
   if (p.sinks) args.sinks = data.sinks.data();
   if (p.bias == BiasKind::kDense) {
     args.bias = bias.data();
@@ -198,6 +204,12 @@ bool AttendData::sees(size_t row, int64_t query, int64_t key) const {
   const int64_t position = problem.rows[row].q_first + query;
   if (problem.causal && key > position) return false;
   if (problem.window > 0 && position - key >= problem.window) return false;
+  if (problem.chunk > 0) {
+    const auto chunk_of = [&](int64_t at) {
+      return std::floor(static_cast<double>(at) / static_cast<double>(problem.chunk));
+    };
+    if (chunk_of(key) < chunk_of(position)) return false;
+  }
   return key_mask.empty() || key_mask[row * at(max_k) + at(key)] != 0;
 }
 

@@ -24,7 +24,7 @@ struct AttendProblem {
   std::vector<AttendRow> rows{};
   int64_t heads = 6, kv_heads = 2, head_dim = 16;
   float scale = 0.25f, softcap = 0;
-  int64_t window = 0;
+  int64_t window = 0, chunk = 0;
   bool causal = true, sinks = false;
   double hidden_keys = 0;  // share of keys that key_mask hides
   BiasKind bias = BiasKind::kNone;
@@ -73,6 +73,8 @@ struct AttendRun {
   // Show only the keys up to the last query of a piece, as a cache that grows would.
   bool growing = false;
   AttentionKind kind = AttentionKind::kFused;
+  // Attend to what the layout's codes stand for, in a plain f32 layout, instead of to the codes.
+  bool widened = false;
 };
 
 // Runs the calls; queries in no piece keep NaN. Also checks that the arena was sized exactly.

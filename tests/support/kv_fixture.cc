@@ -5,17 +5,12 @@
 #include <numeric>
 #include <random>
 
+#include "larder/tensor/hadamard.h"
+
 namespace larder::test {
 namespace {
 
-void put(std::byte* at, DType dtype, float value) {
-  if (dtype == DType::kF32) {
-    std::memcpy(at, &value, 4);
-    return;
-  }
-  const uint16_t bits = dtype == DType::kBF16 ? f32_to_bf16(value) : f32_to_f16(value);
-  std::memcpy(at, &bits, 2);
-}
+int64_t bytes_of(DType dtype) { return static_cast<int64_t>(dtype_size(dtype)); }
 
 std::vector<std::byte> filled(int64_t bytes, DType dtype, float value) {
   const auto size = static_cast<int64_t>(dtype_size(dtype));
@@ -32,23 +27,21 @@ std::vector<float> plain(const TensorView& from) {
 }
 
 void set_strides(KVSide& side, int64_t heads, int64_t block_size, int64_t head_dim, bool inside) {
-  const auto size = static_cast<int64_t>(dtype_size(side.dtype));
-  side.head_stride = (inside ? 1 : block_size) * head_dim * size;
-  side.token_stride = (inside ? heads : 1) * head_dim * size;
+  side.head_stride = (inside ? 1 : block_size) * token_bytes(side, head_dim);
+  side.token_stride = (inside ? heads : 1) * token_bytes(side, head_dim);
 }
 
-// Writes token `token` of row `row` to its slot.
-void put_token(const KVSegment& segment, const KVSide& side, const KVFixture::Source& from,
-               int64_t row, int64_t token, int64_t slot) {
-  const auto size = static_cast<int64_t>(dtype_size(side.dtype));
-  std::byte* page = reinterpret_cast<std::byte*>(side.data) +
-                    segment.block_table[row * segment.table_stride + slot / segment.block_size] +
-                    slot % segment.block_size * side.token_stride;
-  for (int64_t head = 0; head < from.shape[1]; ++head) {
-    const float* values =
-        from.values.data() + ((row * from.shape[1] + head) * from.shape[2] + token) * from.shape[3];
-    for (int64_t d = 0; d < from.shape[3]; ++d)
-      put(page + head * side.head_stride + d * size, side.dtype, values[d]);
+// Writes token `token` of row `row` to its slot, and rounds the tensor to what is there then.
+void put_token(const KVSegment& segment, const KVSide& side, std::vector<float>& tensor,
+               const Shape& shape, int64_t row, int64_t token, int64_t slot) {
+  auto* page = reinterpret_cast<std::byte*>(slot_address(segment, side, row, slot));
+  for (int64_t head = 0; head < shape[1]; ++head) {
+    float* values = tensor.data() + ((row * shape[1] + head) * shape[2] + token) * shape[3];
+    for (int64_t d = 0; d < shape[3]; ++d) {
+      std::byte* at = page + head * side.head_stride + d * bytes_of(side.dtype);
+      put(at, side.dtype, values[d]);
+      values[d] = get(reinterpret_cast<uintptr_t>(at), side.dtype);
+    }
   }
 }
 
@@ -71,7 +64,9 @@ std::vector<std::vector<int64_t>> draw_seams(const KVLayout& layout,
 
 KVFixture::KVFixture(const TensorView& k, const TensorView& v, const KVLayout& layout,
                      const KVContent& content)
-    : segments_(static_cast<size_t>(layout.segments)) {
+    : segments_(static_cast<size_t>(layout.segments)),
+      k_{plain(k), k.shape},
+      v_{plain(v), v.shape} {
   const auto batch = static_cast<size_t>(k.shape[0]);
   std::vector<int64_t> len = content.len, first = content.first;
   if (len.empty()) len.assign(batch, k.shape[2]);
@@ -79,13 +74,19 @@ KVFixture::KVFixture(const TensorView& k, const TensorView& v, const KVLayout& l
   view_.num_segments = layout.segments;
   view_.num_kv_heads = static_cast<int32_t>(k.shape[1]);
   view_.head_dim = static_cast<int32_t>(k.shape[3]);
-  const Source keys{plain(k), k.shape}, values{plain(v), v.shape};
+  view_.hadamard = layout.hadamard;
+  if (layout.hadamard) hadamard(k_.values.data(), k.count() / k.shape[3], k.shape[3]);
   const auto seams = draw_seams(layout, len);
   for (size_t s = 0; s < segments_.size(); ++s) {
     std::mt19937 random(layout.seed * 7 + static_cast<uint32_t>(s));
-    lay_out(segments_[s], view_.segment[s], layout, seams[s], seams[s + 1], random);
+    KVSegment& segment = view_.segment[s];
+    segment.k.dtype = layout.k_dtype, segment.v.dtype = layout.v_dtype;
+    if (static_cast<int32_t>(s) < layout.coded_segments)
+      segment.k.quant = layout.k_quant, segment.v.quant = layout.v_quant;
+    lay_out(segments_[s], segment, layout, seams[s], seams[s + 1], random);
     for (size_t b = 0; b < batch; ++b) segments_[s].first[b] = first[b] + seams[s][b];
-    copy_tokens(view_.segment[s], keys, values, seams[s]);
+    copy_tokens(segment, segment.k, k_, seams[s], random);
+    copy_tokens(segment, segment.v, v_, seams[s], random);
   }
 }
 
@@ -97,21 +98,25 @@ void KVFixture::lay_out(Segment& store, KVSegment& segment, const KVLayout& layo
   const int64_t heads = view_.num_kv_heads, head_dim = view_.head_dim;
   int64_t max_len = 0;
   for (size_t b = 0; b < from.size(); ++b) max_len = std::max(max_len, to[b] - from[b]);
-  const int64_t slots = max_len + 1 + upto(9);
-  const int64_t block_size = layout.block_size > 0 ? layout.block_size : slots;
+  int64_t slots = max_len + 1 + upto(9);
+  int64_t block_size = layout.block_size > 0 ? layout.block_size : slots;
+  // A page holds whole groups of tokens.
+  const int64_t group = std::lcm(int64_t{segment.k.quant.token_group}, segment.v.quant.token_group);
+  block_size = (block_size + group - 1) / group * group;
+  if (layout.ring) slots = (slots + group - 1) / group * group;
   const int64_t pages = (slots + block_size - 1) / block_size;
   // One table serves both sides, so both have pages of the same number of bytes.
-  const auto element =
-      static_cast<int64_t>(std::max(dtype_size(layout.k_dtype), dtype_size(layout.v_dtype)));
-  const int64_t page_bytes = block_size * heads * head_dim * element;
+  const int64_t page_bytes = std::max(page_size(segment.k, heads, block_size, head_dim),
+                                      page_size(segment.v, heads, block_size, head_dim));
 
-  store.k = filled(batch * pages * page_bytes, layout.k_dtype, layout.filler);
-  store.v = filled(batch * pages * page_bytes, layout.v_dtype, layout.filler);
-  segment.k.data = reinterpret_cast<uintptr_t>(store.k.data());
-  segment.v.data = reinterpret_cast<uintptr_t>(store.v.data());
-  segment.k.dtype = layout.k_dtype, segment.v.dtype = layout.v_dtype;
-  for (KVSide* side : {&segment.k, &segment.v})
-    set_strides(*side, heads, block_size, head_dim, layout.heads_inside);
+  segment.block_size = static_cast<int32_t>(block_size);
+  for (Side* side : {&store.k, &store.v}) {
+    KVSide& shown = side == &store.k ? segment.k : segment.v;
+    const DType dtype = shown.quant.bits > 0 ? shown.quant.dtype : shown.dtype;
+    side->bytes = filled(batch * pages * page_bytes, dtype, layout.filler);
+    shown.data = reinterpret_cast<uintptr_t>(side->bytes.data());
+    set_strides(shown, heads, block_size, head_dim, layout.heads_inside);
+  }
   store.table.resize(static_cast<size_t>(batch * pages));
   std::iota(store.table.begin(), store.table.end(), 0);
   std::shuffle(store.table.begin(), store.table.end(), random);
@@ -124,25 +129,50 @@ void KVFixture::lay_out(Segment& store, KVSegment& segment, const KVLayout& layo
   }
   segment.block_table = store.table.data();
   segment.table_stride = static_cast<int32_t>(pages);
-  segment.block_size = static_cast<int32_t>(block_size);
   segment.wrap = layout.ring ? static_cast<int32_t>(slots) : 0;
   segment.first_position = store.first.data();
   segment.begin = store.begin.data();
   segment.len = store.len.data();
   segment.max_len = static_cast<int32_t>(max_len);
+  const CodesLayout codes{heads, head_dim, batch, slots, page_bytes, layout.heads_inside};
+  lay_out_codes(store.k, segment, segment.k, codes, random);
+  lay_out_codes(store.v, segment, segment.v, codes, random);
 }
 
-void KVFixture::copy_tokens(const KVSegment& segment, const Source& k, const Source& v,
-                            const std::vector<int64_t>& from) {
-  for (size_t row = 0; row < from.size(); ++row) {
-    for (int64_t i = 0; i < segment.len[row]; ++i) {
-      int64_t slot = segment.begin[row] + i;
-      if (segment.wrap > 0) slot %= segment.wrap;
-      const auto b = static_cast<int64_t>(row);
-      put_token(segment, segment.k, k, b, from[row] + i, slot);
-      put_token(segment, segment.v, v, b, from[row] + i, slot);
+// Writes the tokens where codes do not stand for them; of codes, learns what they stand for.
+void KVFixture::copy_tokens(const KVSegment& segment, const KVSide& side, Source& tensor,
+                            const std::vector<int64_t>& from, std::mt19937& random) {
+  const auto for_each_token = [&](const auto& body) {
+    for (size_t row = 0; row < from.size(); ++row) {
+      for (int64_t i = 0; i < segment.len[row]; ++i) {
+        const int64_t slot = segment.begin[row] + i;
+        body(static_cast<int64_t>(row), from[row] + i,
+             segment.wrap > 0 ? slot % segment.wrap : slot);
+      }
     }
+  };
+  if (side.quant.bits == 0) {
+    for_each_token([&](int64_t row, int64_t token, int64_t slot) {
+      put_token(segment, side, tensor.values, tensor.shape, row, token, slot);
+    });
+    return;
   }
+  const auto for_each_element = [&](int64_t row, int64_t slot, const auto& body) {
+    for (int64_t head = 0; head < tensor.shape[1]; ++head)
+      for (int64_t d = 0; d < tensor.shape[3]; ++d)
+        body(CodedElement{row, slot, head, d, tensor.shape[1], tensor.shape[3]});
+  };
+  for_each_token([&](int64_t row, int64_t, int64_t slot) {
+    for_each_element(
+        row, slot, [&](const CodedElement& e) { draw_parameters(segment, side.quant, e, random); });
+  });
+  for_each_token([&](int64_t row, int64_t token, int64_t slot) {
+    for_each_element(row, slot, [&](const CodedElement& e) {
+      const int64_t vector = (row * e.heads + e.head) * tensor.shape[2] + token;
+      tensor.values[static_cast<size_t>(vector * e.head_dim + e.channel)] =
+          widened(segment, side, e);
+    });
+  });
 }
 
 }  // namespace larder::test

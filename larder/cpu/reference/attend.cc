@@ -13,6 +13,7 @@ namespace larder::cpu::reference {
 namespace {
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
+constexpr int64_t kScratchRows = 3 + 2 * kTileKeys;  // three parts, two tiles of widened codes
 
 struct Query {
   int32_t row, head, kv_head;
@@ -47,6 +48,7 @@ bool sees(const AttendArgs& args, const Query& query, int64_t key) {
   const int64_t position = args.q_position[query.token];
   if (args.causal && key > position) return false;
   if (args.window > 0 && position - key >= args.window) return false;
+  if (args.chunk > 0 && key < floor_div(position, args.chunk) * args.chunk) return false;
   return args.key_mask == nullptr || args.key_mask[query.row * args.key_mask_row + key] != 0;
 }
 
@@ -62,7 +64,7 @@ float score(const AttendArgs& args, const Query& query, const KVBlock& block, in
       args.q.as<float>() + query.token * args.q.stride[0] + int64_t{query.head} * head_dim;
   float sum = 0;
   for (int64_t d = 0; d < head_dim; ++d)
-    sum += q[d] * widen(block.k[lane], block.k_format[lane], d);
+    sum += q[d] * widen(block.k.at[lane], block.k.format[lane], d);
   float s = args.scale * sum;
   if (args.softcap > 0) s = args.softcap * std::tanh(s / args.softcap);
   if (args.bias != nullptr)
@@ -88,12 +90,13 @@ void attend_block(const AttendArgs& args, const Query& query, int64_t first, con
     const float p = std::exp(s[lane] - part.m);
     part.l += p;
     for (int64_t d = 0; d < head_dim; ++d)
-      part.o[d] += p * widen(block.v[lane], block.v_format[lane], d);
+      part.o[d] += p * widen(block.v.at[lane], block.v.format[lane], d);
   }
 }
 
-// parts: of the block, the span, the whole.
-void attend_query(const AttendArgs& args, const Query& query, Part (&parts)[3]) {
+// parts: of the block, the span, the whole. rows: two tiles [64, head_dim], for K and V that lie in
+// codes.
+void attend_query(const AttendArgs& args, const Query& query, float* rows, Part (&parts)[3]) {
   auto& [block_part, span, total] = parts;
   const int64_t head_dim = args.q.shape[2];
   const KeyRange keys = row_keys(args.kv, query.row);
@@ -102,7 +105,10 @@ void attend_query(const AttendArgs& args, const Query& query, Part (&parts)[3]) 
   int64_t first = floor_div(keys.begin, kAttendBlock) * kAttendBlock;
   for (; first < keys.end; first += kAttendBlock) {
     KVBlock block;
-    locate_block(args.kv, {query.row, query.kv_head, first, keys}, nullptr, block);
+    const BlockAsk ask{query.row, query.kv_head, first, keys};
+    locate_block(args.kv, ask, nullptr, block);
+    stage_lanes(args.kv, ask, &KVSegment::k, head_dim, rows, block);
+    stage_lanes(args.kv, ask, &KVSegment::v, head_dim, rows + kTileKeys * head_dim, block);
     attend_block(args, query, first, block, block_part);
     merge(span, block_part, head_dim);
     if (floor_div(first + kAttendBlock, kAttendSpan) == floor_div(first, kAttendSpan)) continue;
@@ -130,13 +136,13 @@ void finish(const AttendArgs& args, const Query& query, Part& total, Part& sink)
 }  // namespace
 
 size_t attend_scratch(const AttendArgs& args, int) {
-  return Arena::padded(checked_mul(3, args.q.shape[2]), DType::kF32);
+  return Arena::padded(checked_mul(kScratchRows, args.q.shape[2]), DType::kF32);
 }
 
 void attend(const Exec& exec, const AttendArgs& args) {
   const Arena::Mark mark(exec.scratch);
   const int64_t head_dim = args.q.shape[2];
-  float* scratch = exec.scratch.take({3, head_dim}, DType::kF32).as<float>();
+  float* scratch = exec.scratch.take({kScratchRows, head_dim}, DType::kF32).as<float>();
   Part parts[3];
   for (int i = 0; i < 3; ++i) parts[i].o = scratch + i * head_dim;
   const auto heads = static_cast<int32_t>(args.q.shape[1]);
@@ -145,7 +151,7 @@ void attend(const Exec& exec, const AttendArgs& args) {
     for (int32_t token = args.q_start[row]; token < args.q_start[row + 1]; ++token) {
       for (int32_t head = 0; head < heads; ++head) {
         const Query query{row, head, head / group, token - args.q_start[row], token};
-        attend_query(args, query, parts);
+        attend_query(args, query, scratch + 3 * head_dim, parts);
         finish(args, query, parts[2], parts[0]);
       }
     }

@@ -135,10 +135,10 @@ template <class T>
 inline void add_values(const BlockWork& work, const BlockRows& rows, int32_t first, int32_t count,
                        const VectorRange& keys, int64_t d, float (*sum)[kStrip]) {
   if (work.v_tile == nullptr) {
-    multiply_stored<T>(work.block->v_format[0],
+    multiply_stored<T>(work.block->v.format[0],
                        {.p = rows.p[first],
-                        .values = work.block->v,
-                        .next = work.next->present != 0 ? work.next->v : work.block->v,
+                        .values = work.block->v.at,
+                        .next = work.next->present != 0 ? work.next->v.at : work.block->v.at,
                         .begin = keys.begin,
                         .end = keys.end,
                         .d = d,

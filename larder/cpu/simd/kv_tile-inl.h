@@ -103,7 +103,9 @@ inline bool all_equal(const KVFormat* formats, int64_t count) {
 // Asks for a stored token ahead of its use: the rows of a block are many short streams, which the
 // processor's own prefetchers follow badly (docs/performance.md).
 inline void prefetch_row(const void* row, KVFormat format, int64_t head_dim) {
-  const int64_t bytes = head_dim * (format == KVFormat::kF32 ? 4 : 2);
+  const int64_t bytes = head_dim * (format == KVFormat::kF32      ? 4
+                                    : format == KVFormat::kPacked ? 1
+                                                                  : 2);
   for (int64_t at = 0; at < bytes; at += 64)
     __builtin_prefetch(static_cast<const char*>(row) + at, 0, 2);
 }
@@ -113,10 +115,10 @@ void load_k(const KVBlock& block, const KVBlock& next, int32_t head_dim, float* 
   using V = typename T::V;
   constexpr int64_t kLanes = V::kLanes;
   for (int64_t lane = 0; lane < kTileKeys; lane += kLanes, k_tile += kLanes) {
-    const void* const* keys = block.k + lane;
-    const KVFormat* formats = block.k_format + lane;
+    const void* const* keys = block.k.at + lane;
+    const KVFormat* formats = block.k.format + lane;
     for (int64_t i = lane; next.present != 0 && i < lane + kLanes; ++i)
-      prefetch_row(next.k[i], next.k_format[i], head_dim);
+      prefetch_row(next.k.at[i], next.k.format[i], head_dim);
     if (!all_equal(formats, kLanes)) {
       transpose_keys<T>(
           [&](int64_t i, int64_t d, int64_t n) { return load_as<V>(formats[i], keys[i], d, n); }, 0,
@@ -147,10 +149,10 @@ void load_v(const KVBlock& block, const KVBlock& next, int32_t head_dim, int32_t
             float* v_tile) {
   using V = typename T::V;
   for (int64_t lane = 0; lane < kTileKeys; ++lane, v_tile += padded_dim) {
-    if (next.present != 0) prefetch_row(next.v[lane], next.v_format[lane], head_dim);
+    if (next.present != 0) prefetch_row(next.v.at[lane], next.v.format[lane], head_dim);
     if ((block.present >> lane & 1) == 0) continue;
-    const void* values = block.v[lane];
-    switch (block.v_format[lane]) {
+    const void* values = block.v.at[lane];
+    switch (block.v.format[lane]) {
       case KVFormat::kF16:
         load_values<V, StoredF16>(values, head_dim, padded_dim, v_tile);
         break;
