@@ -85,6 +85,10 @@ class SlidingLayer final : public KVLayer {
   void take(Row& row, int64_t at, int64_t count) noexcept;
   void trim(Row& row) noexcept;
   void retire(Row& row) noexcept;
+  void check_row(int64_t first, int64_t len) const;
+  Row make_row(int64_t first, const TensorView& k, const TensorView& v);
+  std::unique_ptr<Change> replace_rows(std::vector<Row> rows);
+  void move_up(Row& row, int64_t to, int64_t from) noexcept;
   void size_view(const Step& step);
   void show_ring(const Step& step, KVSegment& segment);
   void show_step(const Step& step, KVSegment& segment);
