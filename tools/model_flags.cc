@@ -32,8 +32,9 @@ void ModelFlags::add_to(CLI::App& app) {
   app.add_option(
       "--dtype", dtype,
       "What matmul inputs are rounded to: f32, bf16 or f16 (default: as the file stores them)");
-  app.add_option("--cache", cache, "cache_implementation: " + join(CacheRegistry().names(), ", "))
-      ->capture_default_str();
+  has_cache = app.add_option("--cache", cache,
+                             "cache_implementation: " + join(CacheRegistry().names(), ", "))
+                  ->capture_default_str();
   app.add_option("--cache-config", cache_config,
                  "The cache's own settings, as '{\"nbits\": 4}'; docs/caches.md lists them")
       ->type_name("JSON");

@@ -16,6 +16,7 @@ struct ModelFlags {
   int64_t max_cache_len = 0;
   int threads = 0;
   std::string memory_limit;
+  CLI::Option* has_cache = nullptr;
 
   void add_to(CLI::App& app);
 };
@@ -33,6 +34,9 @@ class LoadedModel {
   std::unique_ptr<Session> session(int64_t needed);
   const std::shared_ptr<const Model>& model() const { return model_; }
   const TrackingAllocator& memory() const { return tracking_; }
+  // For sessions with other caches than the flags name.
+  const SessionOptions& options() const { return options_; }
+  Allocator& allocator() { return tracking_; }
 
  private:
   HostAllocator host_;

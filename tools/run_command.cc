@@ -13,8 +13,9 @@ namespace larder::tools {
 namespace {
 
 constexpr std::array kCommands = {
-    Command{"generate", add_generate}, Command{"bench", add_bench},     Command{"score", add_score},
-    Command{"inspect", add_inspect},   Command{"convert", add_convert},
+    Command{"generate", add_generate}, Command{"bench", add_bench},
+    Command{"score", add_score},       Command{"inspect", add_inspect},
+    Command{"convert", add_convert},   Command{"profile", add_profile},
 };
 
 int complain(const std::string& message, int code) {

@@ -15,9 +15,13 @@ constexpr int64_t kElementsWorthThreads = int64_t{16} * 1024;
 
 const char* view_problem(const KVView& kv) {
   for (int32_t s = 0; s < kv.num_segments; ++s) {
-    for (const KVSide* side : {&kv.segment[s].k, &kv.segment[s].v})
-      if (const char* problem = side->quant.bits != 0 ? quant_problem(side->quant) : nullptr)
-        return problem;
+    for (const KVSide* side : {&kv.segment[s].k, &kv.segment[s].v}) {
+      if (side->quant.bits == 0) continue;
+      if (const char* problem = quant_problem(side->quant)) return problem;
+      if (side->quant.order == KVOrder::kAligned &&
+          kv.segment[s].block_size % side->quant.token_group != 0)
+        return "a block must hold whole groups of tokens";
+    }
   }
   return nullptr;
 }

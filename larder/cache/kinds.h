@@ -23,6 +23,14 @@ CacheLayers make_sliding_window_layers(std::span<const LayerSpec>, const CacheOp
 CacheLayers make_hybrid_layers(std::span<const LayerSpec>, const CacheOptions&, const CacheMemory&);
 CacheLayers make_hybrid_chunked_layers(std::span<const LayerSpec>, const CacheOptions&,
                                        const CacheMemory&);
+CacheLayers make_quantized_layers(std::span<const LayerSpec>, const CacheOptions&,
+                                  const CacheMemory&);
+CacheLayers make_offloaded_layers(std::span<const LayerSpec>, const CacheOptions&,
+                                  const CacheMemory&);
+CacheLayers make_offloaded_static_layers(std::span<const LayerSpec>, const CacheOptions&,
+                                         const CacheMemory&);
+CacheLayers make_offloaded_hybrid_layers(std::span<const LayerSpec>, const CacheOptions&,
+                                         const CacheMemory&);
 
 // What the four kinds of fixed size share: they differ in name only. A full layer is one block of
 // max_cache_len tokens a row; a sliding or chunked one a ring of the window, or of max_cache_len

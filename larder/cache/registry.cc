@@ -23,6 +23,10 @@ CacheRegistry::CacheRegistry() {
   add({"sliding_window", make_sliding_window_layers, true});
   add({"hybrid", make_hybrid_layers, true});
   add({"hybrid_chunked", make_hybrid_chunked_layers, true});
+  add({"quantized", make_quantized_layers, false});
+  add({"offloaded", make_offloaded_layers, false});
+  add({"offloaded_static", make_offloaded_static_layers, true});
+  add({"offloaded_hybrid", make_offloaded_hybrid_layers, true});
 }
 
 void CacheRegistry::add(CacheKind kind) {
@@ -73,7 +77,9 @@ Cache CacheRegistry::make(std::string_view name, std::span<const LayerSpec> laye
     if (spec.kind == LayerKind::kState) own.push_back(make_state_layer(spec, allocator));
     if (spec.kind == LayerKind::kAttention) own.push_back(std::move(*next++));
   }
-  return Cache(std::move(own), make_dynamic_full_layers(cross, options, memory));
+  CacheOptions plain = options;  // the settings are the kind's, for its own layers
+  plain.config.clear();
+  return Cache(std::move(own), make_dynamic_full_layers(cross, plain, memory));
 }
 
 }  // namespace larder

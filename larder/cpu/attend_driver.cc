@@ -31,6 +31,15 @@ struct Work {
     k_tile = take(int64_t{kTileKeys} * plan.head_dim);
     q = take(rows * plan.head_dim);
     std::fill_n(zeros, plan.padded_dim, 0.0f);
+    // Lanes that hold no key are computed with what lies here, and dropped.
+    const int64_t parameters = kParameterFloats * plan.head_dim;
+    float* widened = take(4 * parameters);
+    std::fill_n(widened, 4 * parameters, 0.0f);
+    for (KVBlock& block : blocks) {
+      block.k.codes = &plan.k_codes, block.v.codes = &plan.v_codes;
+      block.k.scale = widened, block.k.zero = widened + parameters;
+      block.v.scale = widened + 2 * parameters, block.v.zero = widened + 3 * parameters;
+    }
   }
   float *v_tile, *zeros, *k_tile, *q;
   AttendParts span{}, total{};
@@ -150,6 +159,10 @@ void fold_block(const Call& call, const AttendTask& task, int64_t first, const B
 const float* load_tiles(const Call& call, const AttendTask& task, const BlockAsk& ask,
                         KVBlock& block, const KVBlock& next, const Work& work) {
   const AttendPlan& plan = call.plan;
+  if (plan.k_codes.segment >= 0)
+    call.ops.widen_parameters(block, block.k, next, next.k, plan.head_dim);
+  if (plan.v_codes.segment >= 0)
+    call.ops.widen_parameters(block, block.v, next, next.v, plan.head_dim);
   stage_lanes(call.args.kv, ask, &KVSegment::k, plan.head_dim, work.v_tile, block);
   call.ops.load_k(block, next, plan.head_dim, work.k_tile);
   stage_lanes(call.args.kv, ask, &KVSegment::v, plan.padded_dim, work.v_tile, block);

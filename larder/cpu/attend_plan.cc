@@ -46,6 +46,7 @@ AttendPlan::AttendPlan(const AttendArgs& args, int num_threads) {
   const int64_t fair = ceil_div(total_q * kv_heads, kTasksPerThread * num_threads);
   const int64_t least = split ? kSplitQueries : 1;
   tile_queries = static_cast<int32_t>(std::max(least, std::min(kTargetRows / group, fair)));
+  k_codes = codes_of(args.kv, &KVSegment::k), v_codes = codes_of(args.kv, &KVSegment::v);
   int64_t keys = 0;
   for (int32_t s = 0; s < args.kv.num_segments; ++s) keys += args.kv.segment[s].max_len;
   for (const int64_t reach : {args.window, args.chunk})
@@ -57,7 +58,8 @@ AttendPlan::AttendPlan(const AttendArgs& args, int num_threads) {
 int64_t AttendPlan::thread_floats() const {
   const int64_t tiles = int64_t{kTileKeys} * (head_dim + padded_dim);
   const int64_t rows = pad(tile_rows());
-  return tiles + padded_dim + rows * (head_dim + 2 * (padded_dim + 2));
+  const int64_t parameters = 4 * kParameterFloats * head_dim;
+  return tiles + padded_dim + parameters + rows * (head_dim + 2 * (padded_dim + 2));
 }
 
 KeyRange visible_keys(const AttendArgs& args, int32_t row, int32_t begin, int32_t end) {

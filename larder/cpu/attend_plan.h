@@ -20,8 +20,9 @@ struct AttendPlan {
   int32_t tile_queries;  // queries a tile: its rows are these times `group`
   // Few queries over many keys (decode): a span is a task of its own, and parts wait in scratch.
   bool split;
-  int64_t max_spans;   // room for parts, in spans a row
-  int64_t parts_rows;  // waiting parts: a query with a head and a span
+  KVCodes k_codes, v_codes;  // that are read where they lie; segment -1: none
+  int64_t max_spans;         // room for parts, in spans a row
+  int64_t parts_rows;        // waiting parts: a query with a head and a span
 
   int64_t tile_rows() const { return int64_t{tile_queries} * group; }
   int64_t thread_floats() const;  // working memory of one thread

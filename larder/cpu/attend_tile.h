@@ -10,6 +10,8 @@
 
 #include <cstdint>
 
+#include "larder/tensor/dtype.h"
+
 namespace larder::cpu {
 
 constexpr int kTileKeys = 64;  // kAttendBlock of tensor/kernels.h
@@ -19,15 +21,54 @@ constexpr int kDirectChannels = 64;
 constexpr int kTilePad = 16;  // rows of tiles and parts are padded to the widest vector
 
 // How a stored token lies in memory. A new format is a new value here, a case in kv_tile.cc and one
-// in simd/kv_tile-inl.h; no arithmetic changes. kPacked: codes that the sets have no code for; they
-// are widened (stage_lanes of kv_tile.h) before a set sees them, and only fetched ahead.
-enum class KVFormat : uint8_t { kF32, kF16, kBF16, kPacked };
+// in simd/kv_tile-inl.h; no arithmetic changes.
+enum class KVFormat : uint8_t {
+  kF32,
+  kF16,
+  kBF16,
+  kCodes,   // codes that the sets read themselves, as KVLanes::codes says
+  kPacked,  // other codes: widened before a set sees them (stage_lanes of kv_tile.h)
+};
+
+// How the codes of one side of one segment are read, the same for a whole call. head_dim is a
+// multiple of 16. A code stands for (code - zero) * scale or scale * code - zero, in f32 with each
+// operation rounded, as kv_value() of tensor/kv_dequant.h has it.
+struct KVCodes {
+  int32_t segment = -1;  // -1: none
+  int32_t bits = 0;      // 8, 4 or 2
+  bool zero_first = false;
+  bool symmetric = false;  // the zero is 2^(bits - 1) and is not stored
+  bool by_channel = false;
+  // By token: channels that share a parameter, a multiple of 16, and how many parameters that
+  // makes. By channel: one parameter a channel, alike for `token_group` tokens (at least 32).
+  int32_t channel_group = 0, token_group = 1, parameters = 0;
+  DType dtype = DType::kF32;  // of the parameters: f32, f16, bf16
+  int64_t token_stride = 0;   // bytes between the parameters of two (groups of) tokens
+};
+
+// The parameters of the first token of a run, which is the token number `within` of its group.
+struct KVRunParameters {
+  const char* scale;
+  const char* zero;
+  int32_t within;
+};
 
 // Where one side of a block's keys lies, by lane.
 struct KVLanes {
   const void* at[kTileKeys];
   KVFormat format[kTileKeys];
+  const KVCodes* codes = nullptr;  // of lanes with kCodes; set before the block is located
+  KVRunParameters run[kTileKeys];  // beside KVBlock::run, of those with kCodes
+  // The parameters in f32, filled by AttendOps::widen_parameters. By token: parameter g of a lane
+  // is scale[g * 64 + lane]. By channel: that of channel d is scale[group[lane] * head_dim + d].
+  float* scale = nullptr;
+  float* zero = nullptr;
+  uint8_t group[kTileKeys];
 };
+// Floats a channel in each of KVLanes::scale and zero. By token there are up to head_dim / 16
+// parameters for 64 lanes; by channel a block meets at most 3 groups of 32 tokens, and one more
+// where a ring begins again.
+constexpr int64_t kParameterFloats = 8;
 
 // Lanes whose tokens lie one after the other in a page.
 struct KVRun {
@@ -72,6 +113,10 @@ struct BlockWork {
 struct AttendOps {
   // Fill the tiles of `block`, which has a lane present; `next` is what will be loaded next, or
   // has no lane present.
+  // Widens the parameters of the lanes that are in codes, on one side of a block, and fetches those
+  // of the side's next block. Needed before load_k, load_v and fold_block of that block.
+  void (*widen_parameters)(const KVBlock& block, KVLanes& lanes, const KVBlock& next,
+                           const KVLanes& next_lanes, int32_t head_dim);
   void (*load_k)(const KVBlock& block, const KVBlock& next, int32_t head_dim, float* k_tile);
   void (*load_v)(const KVBlock& block, const KVBlock& next, int32_t head_dim, int32_t padded_dim,
                  float* v_tile);

@@ -21,6 +21,19 @@ KVFormat format_of(const KVSide& side) {
   }
 }
 
+// Whether the sets read these codes themselves: whole vectors of channels, see KVCodes.
+bool are_readable(const KVView& view, const KVSegment& segment, const KVQuant& quant) {
+  if (quant.bits != 8 && quant.bits != 4 && quant.bits != 2) return false;
+  if (view.head_dim % 16 != 0) return false;
+  if (quant.order == KVOrder::kFlatRows)
+    return quant.group_size % 16 == 0 && view.head_dim % quant.group_size == 0;
+  if (quant.order != KVOrder::kAligned) return false;
+  if (quant.token_group == 1) return quant.channel_group % 16 == 0;
+  // So many groups of a block have room (kParameterFloats).
+  return quant.channel_group == 1 && quant.token_group >= 32 &&
+         segment.block_size % quant.token_group == 0;
+}
+
 // Tokens that follow `slot` at a constant stride, itself included: to the end of its page, of the
 // ring, or of what is asked.
 int64_t run_length(const KVSegment& segment, int64_t slot, int64_t asked) {
@@ -29,21 +42,49 @@ int64_t run_length(const KVSegment& segment, int64_t slot, int64_t asked) {
   return run;
 }
 
+// Where the parameters of a run of codes begin.
+KVRunParameters run_parameters(const KVView& view, const KVSide& side, const KVCodes& codes,
+                               const BlockAsk& ask, const KVRun& run) {
+  const KVQuant& quant = side.quant;
+  const KVSegment& segment = view.segment[run.segment];
+  const auto at = [](int64_t base, int64_t offset) {
+    return reinterpret_cast<const char*>(static_cast<uintptr_t>(base) +
+                                         static_cast<uintptr_t>(offset));
+  };
+  if (quant.order == KVOrder::kFlatRows) {
+    const int64_t token = int64_t{ask.kv_head} * quant.flat_tokens[ask.row] + run.slot;
+    const int64_t offset = token * codes.token_stride;
+    return {at(quant.scale_table[ask.row], offset),
+            codes.symmetric ? nullptr : at(quant.zero_table[ask.row], offset), 0};
+  }
+  const int64_t page = run.slot / segment.block_size, within = run.slot % segment.block_size;
+  const int64_t offset = segment.block_table[int64_t{ask.row} * segment.table_stride + page] +
+                         ask.kv_head * quant.head_stride +
+                         within / quant.token_group * quant.token_stride;
+  return {at(static_cast<int64_t>(quant.scale), offset),
+          at(static_cast<int64_t>(quant.zero), offset),
+          static_cast<int32_t>(within % quant.token_group)};
+}
+
 // Points the lanes of the run at its tokens on one side.
-void point_side(const KVSegment& segment, const KVSide& side, const BlockAsk& ask, const KVRun& run,
-                KVLanes& lanes) {
+void point_side(const KVView& view, const KVSide& side, const BlockAsk& ask, const KVRun& run,
+                int32_t number, KVLanes& lanes) {
+  const KVSegment& segment = view.segment[run.segment];
   const uintptr_t first = token_address(segment, side, ask.row, ask.kv_head, run.slot);
-  const KVFormat format = format_of(side);
+  const bool read = lanes.codes != nullptr && lanes.codes->segment == run.segment;
+  const KVFormat format = read ? KVFormat::kCodes : format_of(side);
   for (int32_t i = 0; i < run.count; ++i) {
     const auto step = static_cast<uintptr_t>(i) * static_cast<uintptr_t>(side.token_stride);
     lanes.at[run.lane + i] = reinterpret_cast<const void*>(first + step);
     lanes.format[run.lane + i] = format;
   }
+  if (read) lanes.run[number] = run_parameters(view, side, *lanes.codes, ask, run);
 }
 
-void point_run(const KVSegment& segment, const BlockAsk& ask, const KVRun& run, KVBlock& block) {
-  point_side(segment, segment.k, ask, run, block.k);
-  point_side(segment, segment.v, ask, run, block.v);
+void point_run(const KVView& view, const BlockAsk& ask, const KVRun& run, KVBlock& block) {
+  const KVSegment& segment = view.segment[run.segment];
+  point_side(view, segment.k, ask, run, block.num_runs, block.k);
+  point_side(view, segment.v, ask, run, block.num_runs, block.v);
   block.present |= (run.count == kTileKeys ? ~uint64_t{0} : (uint64_t{1} << run.count) - 1)
                    << run.lane;
   block.run[block.num_runs++] = run;
@@ -60,7 +101,7 @@ void locate_in_segment(const KVView& view, int32_t number, const BlockAsk& ask, 
     if (segment.wrap > 0) slot %= segment.wrap;
     const int64_t count = run_length(segment, slot, end - position);
     const auto lane = static_cast<int32_t>(position - ask.first);
-    point_run(segment, ask, {number, lane, static_cast<int32_t>(count), slot}, block);
+    point_run(view, ask, {number, lane, static_cast<int32_t>(count), slot}, block);
     position += count;
   }
 }
@@ -82,6 +123,27 @@ void fill_absent(const void* zeros, KVBlock& block) {
 }
 
 }  // namespace
+
+KVCodes codes_of(const KVView& view, KVSide KVSegment::*side) {
+  for (int32_t s = 0; s < view.num_segments; ++s) {
+    const KVQuant& quant = (view.segment[s].*side).quant;
+    if (!are_readable(view, view.segment[s], quant)) continue;
+    KVCodes codes{.segment = s,
+                  .bits = quant.bits,
+                  .zero_first = quant.form != KVForm::kScaleShift,
+                  .symmetric = quant.form == KVForm::kSymmetric,
+                  .dtype = quant.dtype};
+    const bool flat = quant.order == KVOrder::kFlatRows;
+    codes.by_channel = !flat && quant.channel_group == 1;
+    codes.token_group = flat ? 1 : quant.token_group;
+    codes.channel_group = flat ? quant.group_size : quant.channel_group;
+    codes.parameters = (view.head_dim + codes.channel_group - 1) / codes.channel_group;
+    codes.token_stride = flat ? codes.parameters * static_cast<int64_t>(dtype_size(quant.dtype))
+                              : quant.token_stride;
+    return codes;
+  }
+  return {};
+}
 
 uintptr_t token_address(const KVSegment& segment, const KVSide& side, int32_t row, int32_t kv_head,
                         int64_t slot) {

@@ -26,7 +26,12 @@ struct BlockAsk {
   KeyRange wanted;
 };
 
-// Fills `block`. `zeros` is at least head_dim * 4 zero bytes. Offsets are computed in 64 bits
+// The codes of one side that the vector sets read themselves, of the first segment that has such
+// (one has, in every cache kind); `segment` -1 if none does.
+KVCodes codes_of(const KVView& view, KVSide KVSegment::*side);
+
+// Fills `block`. What it reads is `codes` of its sides: where they are null all codes are kPacked.
+// `zeros` is at least head_dim * 4 zero bytes. Offsets are computed in 64 bits
 // throughout (cases 25).
 void locate_block(const KVView& view, const BlockAsk& ask, const void* zeros, KVBlock& block);
 

@@ -15,7 +15,9 @@ constexpr int64_t kCapacity = 200;
 Cache make(const std::string& kind, Allocator& host, int layers = 2, DType dtype = DType::kF32,
            int64_t capacity = kCapacity) {
   const std::vector<LayerSpec> specs(static_cast<size_t>(layers), LayerSpec{2, 4, 0});
-  return CacheRegistry().make(kind, specs, {dtype, capacity}, host);
+  CacheOptions options{dtype, capacity};
+  options.config = exact_config(kind);
+  return CacheRegistry().make(kind, specs, options, host);
 }
 
 class EveryKind : public ::testing::TestWithParam<std::string> {
@@ -165,10 +167,10 @@ TEST_P(EveryKind, WhenMemoryRunsOutNoLayerHasChanged) {
       const std::vector<Feed> more = {{0, numbers(64, 70)}, {1, numbers(500, 70)}};
       try {
         feed(cache, exec_, more);
-        ASSERT_GE(fail_at, 3u) << "the step allocates in three layers";
+        ASSERT_GE(fail_at, 2u) << "the step allocates in more than one layer";
         return;
       } catch (const OutOfMemory& error) {
-        EXPECT_EQ(error.tag(), "kv");
+        EXPECT_TRUE(error.tag() == "kv" || error.tag() == "scratch") << error.tag();
       }
       EXPECT_EQ(tracking_.of("kv").live, live);
       EXPECT_EQ(cache.batch(), 1);

@@ -16,6 +16,8 @@
 #include "tests/support/forward_conformance.h"
 #include "tests/support/generate_conformance.h"
 #include "tests/support/logits_conformance.h"
+#include "tests/support/quantized_conformance.h"
+#include "tests/support/quantizer_conformance.h"
 #ifdef LARDER_HAS_TEXT
 #include "tests/support/tokenizer_conformance.h"
 #endif
@@ -69,12 +71,13 @@ void expect_clean(Suite& suite, const std::string& kind, const std::string& how,
 
 void run_forward(Suite& suite, const ConformanceCase& test) {
   const Json& json = test.json();
-  if (json.at("mode") == "quantized") GTEST_SKIP() << "needs a quantized cache";
   const std::string name = json.at("model");
   if (const std::string needs = suite.model_needs(name); !needs.empty())
     GTEST_SKIP() << "needs " << needs;
+  const bool quantized = json.at("mode") == "quantized";
   const auto run = [&](const char* cache, AttentionKind attention, const Kernels* set) {
     SessionOptions options{cache, DType::kF32, 512, attention, 2, set->name};
+    if (quantized) options.cache_config = json.at("cache_config").dump();
     Session session(suite.model(name), options, suite.host());
     Comparison result{json.at("atol"), json.at("rtol"), 0, {}};
     check_forward_case(test, session, result);
@@ -82,10 +85,13 @@ void run_forward(Suite& suite, const ConformanceCase& test) {
     expect_clean(suite, "forward", str(cache, ", ", fused ? "fused, " : "eager, ", set->name),
                  result);
   };
-  for (const Kernels* set : available_kernel_sets()) run("dynamic", AttentionKind::kFused, set);
-  run("dynamic", AttentionKind::kEager, &choose_kernels());
+  const char* growing = quantized ? "quantized" : "dynamic";
+  for (const Kernels* set : available_kernel_sets()) run(growing, AttentionKind::kFused, set);
+  run(growing, AttentionKind::kEager, &choose_kernels());
+  if (quantized) return;
   run("static", AttentionKind::kFused, &choose_kernels());
   run("static", AttentionKind::kEager, &choose_kernels());
+  run("offloaded", AttentionKind::kFused, &choose_kernels());
 }
 
 void run_generate(Suite& suite, const ConformanceCase& test) {
@@ -115,11 +121,22 @@ void run_generate(Suite& suite, const ConformanceCase& test) {
 }
 
 void run_cache(Suite& suite, const ConformanceCase& test) {
+  if (test.json().at("class") == "QuantizedCache") {
+    Comparison result;
+    check_quantized_cache_case(test, result);
+    return expect_clean(suite, "cache", "quantized", result);
+  }
   if (const std::string needs = cache_case_needs(test.json()); !needs.empty())
     GTEST_SKIP() << "needs " << needs;
   Comparison result;
   check_cache_case(test, result);
   expect_clean(suite, "cache", "padded edge", result);
+}
+
+void run_quantizer(Suite& suite, const ConformanceCase& test) {
+  Comparison result;
+  check_quantizer_case(test, result);
+  expect_clean(suite, "quantizer", "flat tensor", result);
 }
 
 void run_attention(const ConformanceCase& test) {
@@ -140,6 +157,7 @@ void run_case(Suite& suite, const fs::path& folder) {
   if (kind == "generate") return run_generate(suite, test);
   if (kind == "cache") return run_cache(suite, test);
   if (kind == "attention") return run_attention(test);
+  if (kind == "quantizer") return run_quantizer(suite, test);
   if (kind == "logits") {
     for (const std::string& mismatch : check_logits_case(folder)) ADD_FAILURE() << mismatch;
     return;

@@ -68,6 +68,10 @@ std::vector<float> kept(const Cache& cache, int32_t layer_index, int32_t row) {
   return result;
 }
 
+std::string exact_config(const std::string& kind) {
+  return kind == "quantized" ? R"({"q_group_size": 4})" : "";
+}
+
 std::vector<float> numbers(float first, int count) {
   std::vector<float> result(static_cast<size_t>(count));
   std::iota(result.begin(), result.end(), first);

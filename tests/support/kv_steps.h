@@ -1,6 +1,7 @@
 // Feeding numbered tokens to caches, and reading back what they keep.
 #pragma once
 
+#include <string>
 #include <vector>
 
 #include "larder/cache/cache.h"
@@ -41,5 +42,9 @@ std::vector<float> kept(const Cache& cache, int32_t layer, int32_t row);
 
 // count numbers from `first` on: first, first + 1, ...
 std::vector<float> numbers(float first, int count);
+
+// A config with which the kind keeps what `feed` gives it exactly: a quantizer's groups of one
+// value are. Needs: head_dim a multiple of 4.
+std::string exact_config(const std::string& kind);
 
 }  // namespace larder::test

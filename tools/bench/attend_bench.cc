@@ -4,6 +4,7 @@
 #include <benchmark/benchmark.h>
 
 #include <cmath>
+#include <cstring>
 #include <numeric>
 #include <string>
 #include <vector>
@@ -46,12 +47,68 @@ __attribute__((target("avx2,fma"), noinline)) void fma_rounds(int64_t rounds) {
 void fma_rounds(int64_t) {}
 #endif
 
+// How keys and values are stored: a type, or codes with f16 parameters as larder's own quantized
+// cache has them.
+struct Storage {
+  const char* name;
+  DType dtype = DType::kBF16;
+  KVQuant k{}, v{};
+};
+
+KVQuant by_token(int32_t bits, KVForm form, int32_t group) {
+  return {.bits = bits, .form = form, .dtype = DType::kF16, .channel_group = group};
+}
+KVQuant by_channel(int32_t bits) {
+  return {.bits = bits, .form = KVForm::kZeroScale, .dtype = DType::kF16, .token_group = 64};
+}
+
+// Bytes of one side of a layer: elements or codes, then scales, then zeros.
+struct SideBytes {
+  SideBytes(const KVQuant& quant, DType dtype, const Shapes& shapes, int64_t kv_len) {
+    const auto bits = quant.bits > 0 ? quant.bits : static_cast<int64_t>(dtype_size(dtype)) * 8;
+    token = shapes.head_dim * bits / 8;
+    elements = shapes.kv_heads * kv_len * token;
+    group = shapes.head_dim / quant.channel_group * 2;
+    if (quant.bits > 0) parameters = shapes.kv_heads * kv_len / quant.token_group * group;
+    all = elements + 2 * parameters;
+  }
+  int64_t token, elements, group, parameters = 0, all;
+};
+
+// Codes, or elements of `dtype`, of a spread of small values; parameters such that codes are, too.
+void fill_side(std::byte* to, const SideBytes& bytes, const KVQuant& quant, DType dtype) {
+  uint32_t state = 12345;
+  const auto next = [&state] { return state = state * 1664525 + 1013904223; };
+  const auto put16 = [](std::byte* at, uint16_t value) { std::memcpy(at, &value, 2); };
+  if (quant.bits > 0) {
+    for (int64_t i = 0; i < bytes.elements; ++i) to[i] = static_cast<std::byte>(next() >> 24);
+    const auto codes = static_cast<float>(1 << quant.bits);
+    for (int64_t i = 0; i < bytes.parameters; i += 2) {
+      put16(to + bytes.elements + i, f32_to_f16(2 / codes));
+      const float zero = quant.form == KVForm::kScaleShift ? 1 : codes / 2;
+      put16(to + bytes.elements + bytes.parameters + i, f32_to_f16(zero));
+    }
+    return;
+  }
+  const auto size = static_cast<int64_t>(dtype_size(dtype));
+  for (int64_t i = 0; i < bytes.elements; i += size) {
+    const float value = static_cast<float>(next() >> 16) / 32768 - 1;
+    if (dtype == DType::kF32) {
+      std::memcpy(to + i, &value, 4);
+    } else {
+      put16(to + i, f32_to_bf16(value));
+    }
+  }
+}
+
 // One layer's keys and values of one row, and a step of queries at its end.
 class Problem {
  public:
-  Problem(Allocator& allocator, const Shapes& shapes, int64_t kv_len, int64_t q_len, DType dtype,
-          int64_t layers)
-      : kv_(filled(allocator, Shape{layers, 2, shapes.kv_heads, kv_len, shapes.head_dim}, dtype)),
+  Problem(Allocator& allocator, const Shapes& shapes, int64_t kv_len, int64_t q_len,
+          const Storage& storage, int64_t layers)
+      : k_bytes_(storage.k, storage.dtype, shapes, kv_len),
+        v_bytes_(storage.v, storage.dtype, shapes, kv_len),
+        kv_(allocator, Shape{layers, k_bytes_.all + v_bytes_.all}, DType::kU8, "bench"),
         q_(filled(allocator, Shape{q_len, shapes.heads, shapes.head_dim}, DType::kF32)),
         out_(allocator, q_.view().shape, DType::kF32, "bench"),
         position_(static_cast<size_t>(q_len)),
@@ -69,23 +126,40 @@ class Problem {
     segment.block_table = &table_, segment.table_stride = 1, segment.block_size = len_;
     segment.first_position = &first_, segment.begin = &begin_;
     segment.len = &len_, segment.max_len = len_;
-    const auto element = static_cast<int64_t>(dtype_size(dtype));
-    segment.k.dtype = segment.v.dtype = dtype;
-    segment.k.token_stride = segment.v.token_stride = shapes.head_dim * element;
-    segment.k.head_stride = segment.v.head_stride = kv_len * shapes.head_dim * element;
+    segment.k.quant = storage.k, segment.v.quant = storage.v;
+    place(segment.k, storage.dtype, k_bytes_, kv_len);
+    place(segment.v, storage.dtype, v_bytes_, kv_len);
+    for (int64_t layer = 0; layer < layers; ++layer) {
+      std::byte* at = kv_.view().bytes() + layer * (k_bytes_.all + v_bytes_.all);
+      fill_side(at, k_bytes_, storage.k, storage.dtype);
+      fill_side(at + k_bytes_.all, v_bytes_, storage.v, storage.dtype);
+    }
   }
 
   AttendArgs of_layer(int64_t layer) {
-    const int64_t side = kv_.view().byte_size() / kv_.view().shape[0] / 2;
-    const auto base = reinterpret_cast<uintptr_t>(kv_.view().data);
-    args_.kv.segment[0].k.data = base + static_cast<uintptr_t>(2 * layer * side);
-    args_.kv.segment[0].v.data = base + static_cast<uintptr_t>((2 * layer + 1) * side);
+    const auto base = reinterpret_cast<uintptr_t>(kv_.view().data) +
+                      static_cast<uintptr_t>(layer * (k_bytes_.all + v_bytes_.all));
+    point(args_.kv.segment[0].k, k_bytes_, base);
+    point(args_.kv.segment[0].v, v_bytes_, base + static_cast<uintptr_t>(k_bytes_.all));
     return args_;
   }
   const TensorView& kv() const { return kv_.view(); }
   const TensorView& out() const { return out_.view(); }
 
  private:
+  static void place(KVSide& side, DType dtype, const SideBytes& bytes, int64_t kv_len) {
+    side.dtype = dtype;
+    side.token_stride = bytes.token, side.head_stride = kv_len * bytes.token;
+    side.quant.token_stride = bytes.group;
+    side.quant.head_stride = kv_len / side.quant.token_group * bytes.group;
+  }
+  static void point(KVSide& side, const SideBytes& bytes, uintptr_t base) {
+    side.data = base;
+    side.quant.scale = base + static_cast<uintptr_t>(bytes.elements);
+    side.quant.zero = side.quant.scale + static_cast<uintptr_t>(bytes.parameters);
+  }
+
+  SideBytes k_bytes_, v_bytes_;
   Tensor kv_, q_, out_;
   std::vector<int64_t> position_;
   int32_t q_start_[2] = {0, 0}, begin_ = 0, len_;
@@ -116,13 +190,17 @@ constexpr int kRuns = 11;
 // Enough layers that none is left in a cache when its turn comes again.
 constexpr int64_t kColdBytes = 96 << 20;
 
+int64_t cold_layers(const Shapes& shapes, int64_t kv_len, const Storage& storage) {
+  const int64_t layer = SideBytes(storage.k, storage.dtype, shapes, kv_len).all +
+                        SideBytes(storage.v, storage.dtype, shapes, kv_len).all;
+  return std::max<int64_t>(1, kColdBytes / layer);
+}
+
 void decode(benchmark::State& state, const Kernels& set, const Shapes& shapes, int64_t kv_len,
-            DType dtype, int threads) {
+            const Storage& storage, int threads) {
   Machine machine(set, threads);
-  const int64_t layer_bytes =
-      2 * shapes.kv_heads * kv_len * shapes.head_dim * static_cast<int64_t>(dtype_size(dtype));
-  const int64_t layers = std::max<int64_t>(1, kColdBytes / layer_bytes);
-  Problem problem(machine.allocator, shapes, kv_len, 1, dtype, layers);
+  const int64_t layers = cold_layers(shapes, kv_len, storage);
+  Problem problem(machine.allocator, shapes, kv_len, 1, storage, layers);
   if (!is_right(machine, problem)) return state.SkipWithError("wrong result");
   const auto bytes = static_cast<size_t>(problem.kv().byte_size());
   std::vector<double> read, run;
@@ -139,11 +217,45 @@ void decode(benchmark::State& state, const Kernels& set, const Shapes& shapes, i
   state.counters["of_bare"] = median(read) / median(run);
 }
 
+// Each storage by turns with bf16, so that both meet the same machine: how much longer bf16 takes.
+void decode_codes(benchmark::State& state, const Kernels& set, const Shapes& shapes, int64_t kv_len,
+                  const Storage& storage, int threads) {
+  Machine machine(set, threads);
+  const Storage dense{.name = "bf16"};
+  struct Side {
+    int64_t layers;
+    Problem problem;
+    std::vector<double> run{};
+  };
+  const int64_t layers[2] = {cold_layers(shapes, kv_len, dense),
+                             cold_layers(shapes, kv_len, storage)};
+  Side sides[2] = {{layers[0], Problem(machine.allocator, shapes, kv_len, 1, dense, layers[0])},
+                   {layers[1], Problem(machine.allocator, shapes, kv_len, 1, storage, layers[1])}};
+  for (Side& side : sides)
+    if (!is_right(machine, side.problem)) return state.SkipWithError("wrong result");
+  for (auto _ : state) {
+    for (Side& side : sides) {
+      const double all = seconds([&] {
+        for (int64_t layer = 0; layer < side.layers; ++layer)
+          set.attend(machine.exec(), side.problem.of_layer(layer));
+      });
+      side.run.push_back(all / static_cast<double>(side.layers));
+    }
+    state.SetIterationTime(sides[1].run.back());
+  }
+  std::vector<double> ratios;
+  for (size_t i = 0; i < sides[0].run.size(); ++i)
+    ratios.push_back(sides[0].run[i] / sides[1].run[i]);
+  state.counters["us"] = median(sides[1].run) * 1e6;
+  state.counters["bf16_us"] = median(sides[0].run) * 1e6;
+  state.counters["of_bf16"] = median(ratios);
+}
+
 void prefill(benchmark::State& state, const Kernels& set, const Shapes& shapes, int64_t kv_len,
-             DType dtype, int threads) {
+             const Storage& storage, int threads) {
   constexpr int64_t kQueries = 512, kRounds = 1'000'000;
   Machine machine(set, threads);
-  Problem problem(machine.allocator, shapes, kv_len, kQueries, dtype, 1);
+  Problem problem(machine.allocator, shapes, kv_len, kQueries, storage, 1);
   if (!is_right(machine, problem)) return state.SkipWithError("wrong result");
   std::vector<double> peak, run;
   for (auto _ : state) {
@@ -163,19 +275,43 @@ void prefill(benchmark::State& state, const Kernels& set, const Shapes& shapes, 
   state.counters["of_peak"] = median(peak) * flops / median(run);
 }
 
-using Body = void (*)(benchmark::State&, const Kernels&, const Shapes&, int64_t, DType, int);
+using Body = void (*)(benchmark::State&, const Kernels&, const Shapes&, int64_t, const Storage&,
+                      int);
 
 void add(const char* kind, Body body, const Kernels* set, const Shapes& shapes, int64_t kv_len,
-         int threads) {
-  for (const DType dtype : {DType::kBF16, DType::kF32}) {
-    const std::string name = str(kind, "/", shapes.name, "/kv", kv_len, "/", set->name, "/",
-                                 dtype_name(dtype), "/threads:", threads);
-    benchmark::RegisterBenchmark(
-        name.c_str(),
-        [=](benchmark::State& state) { body(state, *set, shapes, kv_len, dtype, threads); })
-        ->UseManualTime()
-        ->Iterations(kRuns)
-        ->Unit(benchmark::kMicrosecond);
+         const Storage& storage, int threads) {
+  const std::string name = str(kind, "/", shapes.name, "/kv", kv_len, "/", set->name, "/",
+                               storage.name, "/threads:", threads);
+  benchmark::RegisterBenchmark(
+      name.c_str(),
+      [=](benchmark::State& state) { body(state, *set, shapes, kv_len, storage, threads); })
+      ->UseManualTime()
+      ->Iterations(kRuns)
+      ->Unit(benchmark::kMicrosecond);
+}
+
+void add_codes(const Kernels* set, int threads) {
+  for (const Storage& storage :
+       {Storage{.name = "int8_token",
+       .k = by_token(8, KVForm::kSymmetric, 64),
+       .v = by_token(8, KVForm::kSymmetric, 64)},
+        Storage{
+            .name = "int8_channel", .k = by_channel(8), .v = by_token(8, KVForm::kZeroScale, 64)},
+        Storage{.name = "int4_token",
+        .k = by_token(4, KVForm::kScaleShift, 64),
+        .v = by_token(4, KVForm::kScaleShift, 64)},
+        Storage{.name = "int4_token_g32",
+        .k = by_token(4, KVForm::kZeroScale, 32),
+        .v = by_token(4, KVForm::kZeroScale, 32)},
+        Storage{
+            .name = "int4_channel", .k = by_channel(4), .v = by_token(4, KVForm::kZeroScale, 64)},
+        Storage{
+            .name = "int2_channel", .k = by_channel(2), .v = by_token(2, KVForm::kZeroScale, 32)},
+        Storage{.name = "int3_token",  // widened before the set sees it
+                .k = by_token(3, KVForm::kZeroScale, 64),
+        .v = by_token(3, KVForm::kZeroScale, 64)}}) {
+    add("attend_decode_codes", decode_codes, set, kSmall, 4096, storage, threads);
+    if (storage.k.bits != 3) add("attend_prefill", prefill, set, kSmall, 4096, storage, threads);
   }
 }
 
@@ -186,10 +322,14 @@ int register_all() {
     for (const int threads : thread_counts()) {
       for (const Shapes& shapes : {kSmall, kLarge}) {
         for (const int64_t kv_len : {512, 4096}) {
-          add("attend_decode", decode, set, shapes, kv_len, threads);
-          add("attend_prefill", prefill, set, shapes, kv_len, threads);
+          for (const Storage& storage :
+               {Storage{.name = "bf16"}, Storage{.name = "f32", .dtype = DType::kF32}}) {
+            add("attend_decode", decode, set, shapes, kv_len, storage, threads);
+            add("attend_prefill", prefill, set, shapes, kv_len, storage, threads);
+          }
         }
       }
+      add_codes(set, threads);
     }
   }
   return 0;

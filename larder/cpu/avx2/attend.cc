@@ -28,6 +28,32 @@ struct AttendAvx2 {
     return {_mm256_castsi256_ps(_mm256_and_si256(_mm256_castps_si256(words.v), high))};
   }
 
+  // Bits [kShift, kShift + kBits) of each 32-bit word, as f32.
+  template <int kShift, int kBits>
+  static V field(V words) {
+    __m256i bits = _mm256_castps_si256(words.v);
+    if constexpr (kShift > 0) bits = _mm256_srli_epi32(bits, kShift);
+    if constexpr (kShift + kBits < 32)
+      bits = _mm256_and_si256(bits, _mm256_set1_epi32((1 << kBits) - 1));
+    return {_mm256_cvtepi32_ps(bits)};
+  }
+  // Codes [d, d + 8) of a run, as f32; d is a multiple of 8.
+  template <int kBits>
+  static V codes(const void* run, int64_t d) {
+    const char* at = static_cast<const char*>(run) + d * kBits / 8;
+    if constexpr (kBits == 8) {
+      const __m128i bytes = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(at));
+      return {_mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(bytes))};
+    } else {
+      int32_t word = 0;
+      __builtin_memcpy(&word, at, kBits);
+      const __m256i lanes = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
+      const __m256i shift = _mm256_slli_epi32(lanes, kBits / 2);
+      const __m256i codes = _mm256_srlv_epi32(_mm256_set1_epi32(word), shift);
+      return {_mm256_cvtepi32_ps(_mm256_and_si256(codes, _mm256_set1_epi32((1 << kBits) - 1)))};
+    }
+  }
+
   // 8 x 8: within 128-bit halves by pairs and pairs of pairs, then the halves themselves.
   static void transpose(V (&rows)[8]) {
     __m256 half[8];

@@ -22,6 +22,38 @@ struct AttendAvx512 {
     return {_mm512_castsi512_ps(_mm512_and_si512(_mm512_castps_si512(words.v), high))};
   }
 
+  // Bits [kShift, kShift + kBits) of each 32-bit word, as f32.
+  template <int kShift, int kBits>
+  static V field(V words) {
+    __m512i bits = _mm512_castps_si512(words.v);
+    if constexpr (kShift > 0) bits = _mm512_srli_epi32(bits, kShift);
+    if constexpr (kShift + kBits < 32)
+      bits = _mm512_and_si512(bits, _mm512_set1_epi32((1 << kBits) - 1));
+    return {_mm512_cvtepi32_ps(bits)};
+  }
+  // Codes [d, d + 16) of a run, as f32; d is a multiple of 16.
+  template <int kBits>
+  static V codes(const void* run, int64_t d) {
+    const char* at = static_cast<const char*>(run) + d * kBits / 8;
+    if constexpr (kBits == 8) {
+      const __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(at));
+      return {_mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(bytes))};
+    } else if constexpr (kBits == 4) {
+      // A byte in each 64-bit word, its halves then in the two 32-bit words.
+      const __m128i bytes = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(at));
+      const __m512i low = _mm512_cvtepu8_epi64(bytes), high = _mm512_slli_epi64(low, 28);
+      const __m512i halves = _mm512_and_si512(_mm512_or_si512(low, high), _mm512_set1_epi32(15));
+      return {_mm512_cvtepi32_ps(halves)};
+    } else {
+      int32_t word;
+      __builtin_memcpy(&word, at, 4);
+      const __m512i shift =
+          _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
+      const __m512i codes = _mm512_srlv_epi32(_mm512_set1_epi32(word), shift);
+      return {_mm512_cvtepi32_ps(_mm512_and_si512(codes, _mm512_set1_epi32(3)))};
+    }
+  }
+
   // 16 x 16: within 128-bit quarters by pairs and pairs of pairs, then the quarters themselves.
   static void transpose(V (&rows)[16]) {
     __m512 quarter[16];

@@ -5,7 +5,7 @@
 // meet any of them, and their V is not touched.
 //
 // T is the instruction set: T::V, T::kSums (accumulators that fit in registers), T::mask(bits),
-// T::bits(mask), T::load_masked.
+// T::bits(mask), T::load_masked, and what kv_tile-inl.h needs.
 #pragma once
 
 #include <cfloat>
@@ -135,10 +135,10 @@ template <class T>
 inline void add_values(const BlockWork& work, const BlockRows& rows, int32_t first, int32_t count,
                        const VectorRange& keys, int64_t d, float (*sum)[kStrip]) {
   if (work.v_tile == nullptr) {
-    multiply_stored<T>(work.block->v.format[0],
-                       {.p = rows.p[first],
-                        .values = work.block->v.at,
-                        .next = work.next->present != 0 ? work.next->v.at : work.block->v.at,
+    multiply_stored<T>({.p = rows.p[first],
+                        .lanes = &work.block->v,
+                        .next = work.next->present != 0 ? &work.next->v : &work.block->v,
+                        .head_dim = work.head_dim,
                         .begin = keys.begin,
                         .end = keys.end,
                         .d = d,
@@ -275,7 +275,8 @@ void finish_row(const AttendParts& part, const float* sink, int32_t head_dim, fl
 
 template <class T>
 constexpr AttendOps make_attend_ops() {
-  return {.load_k = load_k<T>,
+  return {.widen_parameters = widen_parameters<T>,
+          .load_k = load_k<T>,
           .load_v = load_v<T>,
           .fold_block = fold_block<T>,
           .merge = merge<T>,

@@ -1,12 +1,14 @@
 // Loads the keys and values of one block into the working form of attention: f32 tiles, K
 // transposed so that lanes are keys. The only vector code that knows stored formats.
 //
-// T is the instruction set: T::V its vector (vec_*.h), T::transpose, T::low_bf16, T::high_bf16.
+// T is the instruction set: T::V its vector (vec_*.h), T::transpose, T::low_bf16, T::high_bf16, and
+// what kv_codes-inl.h needs.
 #pragma once
 
 #include <cstdint>
 
 #include "larder/cpu/attend_tile.h"
+#include "larder/cpu/simd/kv_codes-inl.h"
 
 namespace larder::cpu {
 namespace {
@@ -37,13 +39,24 @@ struct StoredBF16 {
   }
 };
 
-template <class V>
-inline V load_as(KVFormat format, const void* p, int64_t d, int64_t n) {
-  switch (format) {
+template <class T>
+inline typename T::V load_as(const KVLanes& lanes, int64_t lane, int64_t d, int64_t n,
+                             int64_t head_dim) {
+  using V = typename T::V;
+  const void* p = lanes.at[lane];
+  switch (lanes.format[lane]) {
     case KVFormat::kF16:
       return StoredF16<V>::some(p, d, n);
     case KVFormat::kBF16:
       return StoredBF16<V>::some(p, d, n);
+    case KVFormat::kCodes: {
+      V channels;
+      with_coding(*lanes.codes, [&](auto coding) {
+        const int64_t group = d / lanes.codes->channel_group * kTileKeys;
+        channels = coded_channels<T, decltype(coding)>(lanes, lane, d, group, head_dim);
+      });
+      return channels;
+    }
     default:
       return StoredF32<V>::some(p, d, n);
   }
@@ -94,20 +107,41 @@ inline void load_keys(const void* const* keys, int64_t d, int64_t head_dim, floa
       head_dim, k_tile);
 }
 
-inline bool all_equal(const KVFormat* formats, int64_t count) {
+template <class Value>
+inline bool all_equal(const Value* values, int64_t count) {
   bool equal = true;
-  for (int64_t i = 1; i < count; ++i) equal = equal && formats[i] == formats[0];
+  for (int64_t i = 1; i < count; ++i) equal = equal && values[i] == values[0];
   return equal;
+}
+
+inline int64_t row_bytes(const KVLanes& lanes, int64_t lane, int64_t head_dim) {
+  switch (lanes.format[lane]) {
+    case KVFormat::kF32:
+      return head_dim * 4;
+    case KVFormat::kCodes:
+      return head_dim * lanes.codes->bits / 8;
+    case KVFormat::kPacked:
+      return head_dim / 2;  // about: of 1 to 8 bits each
+    default:
+      return head_dim * 2;
+  }
 }
 
 // Asks for a stored token ahead of its use: the rows of a block are many short streams, which the
 // processor's own prefetchers follow badly (docs/performance.md).
-inline void prefetch_row(const void* row, KVFormat format, int64_t head_dim) {
-  const int64_t bytes = head_dim * (format == KVFormat::kF32      ? 4
-                                    : format == KVFormat::kPacked ? 1
-                                                                  : 2);
+inline void prefetch_row(const KVLanes& lanes, int64_t lane, int64_t head_dim) {
+  const int64_t bytes = row_bytes(lanes, lane, head_dim);
   for (int64_t at = 0; at < bytes; at += 64)
-    __builtin_prefetch(static_cast<const char*>(row) + at, 0, 2);
+    __builtin_prefetch(static_cast<const char*>(lanes.at[lane]) + at, 0, 2);
+}
+
+// Whether V::kLanes keys may be loaded together: they lie alike, and of codes have the parameters
+// side by side.
+template <class V>
+inline bool lie_alike(const KVLanes& lanes, int64_t lane) {
+  if (!all_equal(lanes.format + lane, V::kLanes)) return false;
+  return lanes.format[lane] != KVFormat::kCodes || !lanes.codes->by_channel ||
+         all_equal(lanes.group + lane, V::kLanes);
 }
 
 template <class T>
@@ -116,17 +150,21 @@ void load_k(const KVBlock& block, const KVBlock& next, int32_t head_dim, float* 
   constexpr int64_t kLanes = V::kLanes;
   for (int64_t lane = 0; lane < kTileKeys; lane += kLanes, k_tile += kLanes) {
     const void* const* keys = block.k.at + lane;
-    const KVFormat* formats = block.k.format + lane;
+    const KVFormat format = block.k.format[lane];
     for (int64_t i = lane; next.present != 0 && i < lane + kLanes; ++i)
-      prefetch_row(next.k.at[i], next.k.format[i], head_dim);
-    if (!all_equal(formats, kLanes)) {
-      transpose_keys<T>(
-          [&](int64_t i, int64_t d, int64_t n) { return load_as<V>(formats[i], keys[i], d, n); }, 0,
-          head_dim, k_tile);
-    } else if (formats[0] == KVFormat::kBF16) {
+      prefetch_row(next.k, i, head_dim);
+    if (!lie_alike<V>(block.k, lane)) {
+      transpose_keys<T>([&](int64_t i, int64_t d,
+                            int64_t n) { return load_as<T>(block.k, lane + i, d, n, head_dim); },
+                        0, head_dim, k_tile);
+    } else if (format == KVFormat::kCodes) {
+      with_coding(*block.k.codes, [&](auto coding) {
+        load_coded_keys<T, decltype(coding)>(block.k, lane, head_dim, k_tile);
+      });
+    } else if (format == KVFormat::kBF16) {
       const int64_t left = transpose_bf16_pairs<T>(keys, head_dim, k_tile);
       load_keys<T, StoredBF16>(keys, left, head_dim, k_tile);
-    } else if (formats[0] == KVFormat::kF16) {
+    } else if (format == KVFormat::kF16) {
       load_keys<T, StoredF16>(keys, 0, head_dim, k_tile);
     } else {
       load_keys<T, StoredF32>(keys, 0, head_dim, k_tile);
@@ -149,7 +187,7 @@ void load_v(const KVBlock& block, const KVBlock& next, int32_t head_dim, int32_t
             float* v_tile) {
   using V = typename T::V;
   for (int64_t lane = 0; lane < kTileKeys; ++lane, v_tile += padded_dim) {
-    if (next.present != 0) prefetch_row(next.v.at[lane], next.v.format[lane], head_dim);
+    if (next.present != 0) prefetch_row(next.v, lane, head_dim);
     if ((block.present >> lane & 1) == 0) continue;
     const void* values = block.v.at[lane];
     switch (block.v.format[lane]) {
@@ -158,6 +196,9 @@ void load_v(const KVBlock& block, const KVBlock& next, int32_t head_dim, int32_t
         break;
       case KVFormat::kBF16:
         load_values<V, StoredBF16>(values, head_dim, padded_dim, v_tile);
+        break;
+      case KVFormat::kCodes:
+        load_coded_row<T>(block.v, lane, head_dim, v_tile);
         break;
       default:
         load_values<V, StoredF32>(values, head_dim, padded_dim, v_tile);

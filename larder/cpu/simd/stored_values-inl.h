@@ -12,32 +12,72 @@ namespace larder::cpu {
 namespace {
 
 struct StoredProduct {
-  const float* p;             // [rows, 64] weights
-  const void* const* values;  // by lane, all of one format
-  const void* const* next;    // by lane: what to fetch meanwhile
-  int64_t begin, end;         // lanes
-  int64_t d;                  // first channel
+  const float* p;        // [rows, 64] weights
+  const KVLanes* lanes;  // of one format
+  const KVLanes* next;   // what to fetch meanwhile
+  int64_t head_dim;
+  int64_t begin, end;  // lanes
+  int64_t d;           // first channel
   float* c;
   int64_t c_stride;
 };
 
-template <class V, template <class> class Format, int kRows, int kVectors>
+// Where the channels of a strip of kVectors come from: load<n>(key) is vector n of a key's.
+template <class V, template <class> class Format>
+struct DenseStrip {
+  explicit DenseStrip(const StoredProduct& t) : values(t.lanes->at), next(t.next->at), d(t.d) {}
+  template <int kVector>
+  V load(int64_t key) const {
+    constexpr int64_t kBefore = kVector * V::kLanes;
+    if constexpr (kBefore * Format<V>::kSize % 64 == 0)
+      __builtin_prefetch(static_cast<const char*>(next[key]) + (d + kBefore) * Format<V>::kSize, 0,
+                         2);
+    return Format<V>::some(values[key], d + kBefore, V::kLanes);
+  }
+  const void* const* values;
+  const void* const* next;
+  int64_t d;
+};
+
+template <class T, class C>
+struct CodedStrip {
+  using V = typename T::V;
+  explicit CodedStrip(const StoredProduct& t)
+      : lanes(*t.lanes), next(t.next->at), d(t.d), head_dim(t.head_dim) {
+    for (int64_t n = 0; n < 4; ++n)
+      group[n] = (d + n * V::kLanes) / lanes.codes->channel_group * kTileKeys;
+  }
+  template <int kVector>
+  V load(int64_t key) const {
+    if (kVector == 0)
+      __builtin_prefetch(static_cast<const char*>(next[key]) + d * C::kBits / 8, 0, 2);
+    return coded_channels<T, C>(lanes, key, d + kVector * V::kLanes, group[kVector], head_dim);
+  }
+  const KVLanes& lanes;
+  const void* const* next;
+  int64_t d, head_dim;
+  int64_t group[4];
+};
+
+template <class V, class Strip, int kVectors, int kVector = 0>
+inline void load_strip(const Strip& strip, int64_t key, V* right) {
+  right[kVector] = strip.template load<kVector>(key);
+  if constexpr (kVector + 1 < kVectors)
+    load_strip<V, Strip, kVectors, kVector + 1>(strip, key, right);
+}
+
+template <class V, class Strip, int kRows, int kVectors>
 void multiply_values(const StoredProduct& t) {
   V sum[kRows][kVectors];
   const StoredProduct s = t;
+  const Strip strip(s);
 #pragma GCC unroll 8
   for (int m = 0; m < kRows; ++m)
 #pragma GCC unroll 8
     for (int n = 0; n < kVectors; ++n) sum[m][n] = V::load(s.c + m * s.c_stride + n * V::kLanes);
   for (int64_t key = s.begin; key < s.end; ++key) {
     V right[kVectors];
-#pragma GCC unroll 8
-    for (int n = 0; n < kVectors; ++n) {
-      right[n] = Format<V>::some(s.values[key], s.d + n * V::kLanes, V::kLanes);
-      if (n * V::kLanes * Format<V>::kSize % 64 == 0)
-        __builtin_prefetch(
-            static_cast<const char*>(s.next[key]) + (s.d + n * V::kLanes) * Format<V>::kSize, 0, 2);
-    }
+    load_strip<V, Strip, kVectors>(strip, key, right);
 #pragma GCC unroll 8
     for (int m = 0; m < kRows; ++m) {
       const V left = V::set1(s.p[m * kTileKeys + key]);
@@ -53,40 +93,45 @@ void multiply_values(const StoredProduct& t) {
 
 // 64 channels, as many vectors at a time as registers allow.
 template <class T, int kRows>
-void multiply_values_as(KVFormat format, StoredProduct t) {
+void multiply_values_as(StoredProduct t) {
   using V = typename T::V;
   constexpr int kAtOnce = tile_vectors<T>(kRows);
   const int64_t end = t.d + 64;
   for (; t.d < end; t.d += kAtOnce * V::kLanes, t.c += kAtOnce * V::kLanes) {
-    switch (format) {
+    switch (t.lanes->format[0]) {
       case KVFormat::kF16:
-        multiply_values<V, StoredF16, kRows, kAtOnce>(t);
+        multiply_values<V, DenseStrip<V, StoredF16>, kRows, kAtOnce>(t);
         break;
       case KVFormat::kBF16:
-        multiply_values<V, StoredBF16, kRows, kAtOnce>(t);
+        multiply_values<V, DenseStrip<V, StoredBF16>, kRows, kAtOnce>(t);
+        break;
+      case KVFormat::kCodes:
+        with_coding(*t.lanes->codes, [&](auto coding) {
+          multiply_values<V, CodedStrip<T, decltype(coding)>, kRows, kAtOnce>(t);
+        });
         break;
       default:
-        multiply_values<V, StoredF32, kRows, kAtOnce>(t);
+        multiply_values<V, DenseStrip<V, StoredF32>, kRows, kAtOnce>(t);
     }
   }
 }
 
 template <class T>
-void multiply_stored(KVFormat format, const StoredProduct& t, int32_t rows) {
+void multiply_stored(const StoredProduct& t, int32_t rows) {
   static_assert(kTileRows == 6);
   switch (rows) {
     case 1:
-      return multiply_values_as<T, 1>(format, t);
+      return multiply_values_as<T, 1>(t);
     case 2:
-      return multiply_values_as<T, 2>(format, t);
+      return multiply_values_as<T, 2>(t);
     case 3:
-      return multiply_values_as<T, 3>(format, t);
+      return multiply_values_as<T, 3>(t);
     case 4:
-      return multiply_values_as<T, 4>(format, t);
+      return multiply_values_as<T, 4>(t);
     case 5:
-      return multiply_values_as<T, 5>(format, t);
+      return multiply_values_as<T, 5>(t);
     default:
-      return multiply_values_as<T, 6>(format, t);
+      return multiply_values_as<T, 6>(t);
   }
 }
 
