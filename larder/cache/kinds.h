@@ -32,6 +32,10 @@ CacheLayers make_offloaded_static_layers(std::span<const LayerSpec>, const Cache
 CacheLayers make_offloaded_hybrid_layers(std::span<const LayerSpec>, const CacheOptions&,
                                          const CacheMemory&);
 
+// The quantized kind's own backend, {"backend": "larder"}.
+CacheLayers make_larder_quantized_layers(std::span<const LayerSpec>, const CacheOptions&,
+                                         const CacheMemory&);
+
 // What the four kinds of fixed size share: they differ in name only. A full layer is one block of
 // max_cache_len tokens a row; a sliding or chunked one a ring of the window, or of max_cache_len
 // where that is less.

@@ -23,6 +23,9 @@ CacheRegistry::CacheRegistry() {
   add({"sliding_window", make_sliding_window_layers, true});
   add({"hybrid", make_hybrid_layers, true});
   add({"hybrid_chunked", make_hybrid_chunked_layers, true});
+  // State layers are the same in every kind; these are the names that recurrent models use.
+  add({"mamba", make_dynamic_layers, false});
+  add({"recurrent", make_dynamic_layers, false});
   add({"quantized", make_quantized_layers, false});
   add({"offloaded", make_offloaded_layers, false});
   add({"offloaded_static", make_offloaded_static_layers, true});
