@@ -19,6 +19,12 @@ CacheLayers make_dynamic_full_layers(std::span<const LayerSpec>, const CacheOpti
 CacheLayers make_static_layers(std::span<const LayerSpec>, const CacheOptions&, const CacheMemory&);
 CacheLayers make_quantized_layers(std::span<const LayerSpec>, const CacheOptions&,
                                   const CacheMemory&);
+CacheLayers make_offloaded_layers(std::span<const LayerSpec>, const CacheOptions&,
+                                  const CacheMemory&);
+CacheLayers make_offloaded_static_layers(std::span<const LayerSpec>, const CacheOptions&,
+                                         const CacheMemory&);
+CacheLayers make_offloaded_hybrid_layers(std::span<const LayerSpec>, const CacheOptions&,
+                                         const CacheMemory&);
 
 std::unique_ptr<CacheLayer> make_state_layer(const LayerSpec&, Allocator&);
 

@@ -21,6 +21,9 @@ CacheRegistry::CacheRegistry() {
   add({"dynamic_full", make_dynamic_full_layers, false});
   add({"static", make_static_layers, true});
   add({"quantized", make_quantized_layers, false});
+  add({"offloaded", make_offloaded_layers, false});
+  add({"offloaded_static", make_offloaded_static_layers, true});
+  add({"offloaded_hybrid", make_offloaded_hybrid_layers, true});
 }
 
 void CacheRegistry::add(CacheKind kind) {

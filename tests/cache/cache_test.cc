@@ -167,7 +167,7 @@ TEST_P(EveryKind, WhenMemoryRunsOutNoLayerHasChanged) {
       const std::vector<Feed> more = {{0, numbers(64, 70)}, {1, numbers(500, 70)}};
       try {
         feed(cache, exec_, more);
-        ASSERT_GE(fail_at, 3u) << "the step allocates in three layers";
+        ASSERT_GE(fail_at, 2u) << "the step allocates in more than one layer";
         return;
       } catch (const OutOfMemory& error) {
         EXPECT_TRUE(error.tag() == "kv" || error.tag() == "scratch") << error.tag();

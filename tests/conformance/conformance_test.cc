@@ -91,6 +91,7 @@ void run_forward(Suite& suite, const ConformanceCase& test) {
   if (quantized) return;
   run("static", AttentionKind::kFused, &choose_kernels());
   run("static", AttentionKind::kEager, &choose_kernels());
+  run("offloaded", AttentionKind::kFused, &choose_kernels());
 }
 
 void run_generate(Suite& suite, const ConformanceCase& test) {
