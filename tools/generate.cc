@@ -8,6 +8,7 @@
 #include "larder/base/file.h"
 #include "larder/base/json.h"
 #include "larder/generate/text_stream.h"
+#include "larder/models/origin.h"
 #include "tools/command.h"
 #include "tools/interrupt.h"
 #include "tools/model_flags.h"
@@ -25,6 +26,7 @@ struct Flags {
   int64_t max_new_tokens = 128;
   SamplingParams sampling;
   std::vector<std::string> stop;
+  std::string save_cache, load_cache;
   bool ignore_eos = false, json = false;
   CLI::Option *has_prompt = nullptr, *has_file = nullptr, *has_ids = nullptr;
   std::vector<CLI::Option*> sampling_flags;
@@ -51,7 +53,10 @@ void add_sampling(CLI::App& app, Flags& flags) {
 // A run has a prompt of one kind; what is wrong with the flags shows before the model is read.
 void check(const Flags& flags) {
   const size_t given = flags.has_prompt->count() + flags.has_file->count() + flags.has_ids->count();
-  if (given != 1) fail("give one prompt: -p TEXT, --prompt-file FILE or --prompt-ids 1,2,3");
+  if (given > 1 || (given == 0 && flags.load_cache.empty()))
+    fail("give one prompt: -p TEXT, --prompt-file FILE or --prompt-ids 1,2,3");
+  if (!flags.save_cache.empty() && flags.max_new_tokens == 0)
+    fail("--save-cache with -n 0 has nothing to save; give -n at least 1");
   if (flags.max_new_tokens < 0) fail("-n ", flags.max_new_tokens, " must not be negative");
   validate(flags.sampling);
 }
@@ -62,10 +67,24 @@ std::optional<Tokenizer> find_tokenizer(const Flags& flags) {
   return Tokenizer::load(file);
 }
 
+// The prompt's ids; behind those of a cache file, text begins without special tokens.
 std::vector<int32_t> prompt_ids(const Flags& flags, const std::optional<Tokenizer>& tokenizer) {
   if (flags.has_ids->count() > 0) return parse_list<int32_t>("--prompt-ids", flags.prompt_ids);
+  if (flags.has_prompt->count() + flags.has_file->count() == 0) return {};
   return tokenizer->encode(
-      flags.has_file->count() > 0 ? read_file(flags.prompt_file) : flags.prompt, true);
+      flags.has_file->count() > 0 ? read_file(flags.prompt_file) : flags.prompt,
+      flags.load_cache.empty());
+}
+
+// Opens the cache file of --load-cache and puts its tokens before the prompt.
+std::optional<CacheFile> open_cache(const Flags& flags, Request& request) {
+  if (flags.load_cache.empty()) return std::nullopt;
+  CacheFile file(flags.load_cache);
+  if (file.tokens().size() != 1)
+    fail(flags.load_cache, " holds ", file.tokens().size(), " rows, but one is wanted");
+  request.prompt_ids.insert(request.prompt_ids.begin(), file.tokens()[0].begin(),
+                            file.tokens()[0].end());
+  return file;
 }
 
 struct Seconds {
@@ -142,10 +161,15 @@ int run(Flags& flags) {
     for (const int64_t id : loaded.model()->info().eos_token_ids)
       request.eos_token_ids.push_back(static_cast<int32_t>(id));
   }
+  const std::optional<CacheFile> file = open_cache(flags, request);
   const auto needed =
       static_cast<int64_t>(std::max<size_t>(request.prompt_ids.size(), 1)) +
       std::min(flags.max_new_tokens, loaded.model()->info().max_position_embeddings);
   const std::unique_ptr<Session> session = loaded.session(needed);
+  if (file) {
+    file->load(session->cache(), cache_origin(flags.model.model, *loaded.model()));
+    request.cached_tokens = session->cache().seq_len(0);
+  }
   seconds.load = since(start);
 
   GenerationOptions options;
@@ -163,6 +187,11 @@ int run(Flags& flags) {
   Generation generation(*session, {std::move(request)}, std::move(options));
   run_timed(generation, seconds);
   const Json result = report(generation, seconds, loaded);
+  if (!flags.save_cache.empty()) {
+    const std::vector<std::vector<int32_t>> tokens = {generation.ids(0)};
+    save_cache(flags.save_cache, session->cache(), tokens,
+               cache_origin(flags.model.model, *loaded.model()), session->allocator());
+  }
   if (flags.json) {
     std::cout << result.dump(2) << std::endl;
   } else {
@@ -188,6 +217,12 @@ void add_generate(CLI::App& parent, std::function<int()>& action) {
   add_sampling(app, *flags);
   app.add_option("--stop", flags->stop, "End before this text; may be given several times")
       ->type_name("TEXT");
+  app.add_option("--save-cache", flags->save_cache,
+                 "Write the cache and its tokens to this file at the end")
+      ->type_name("FILE");
+  app.add_option("--load-cache", flags->load_cache,
+                 "Go on from such a file, without prefill; a prompt is added to its tokens")
+      ->type_name("FILE");
   app.add_flag("--ignore-eos", flags->ignore_eos, "Go on after an end token");
   app.add_flag("--json", flags->json, "One JSON object: ids, text, finish_reason, timing, memory");
   app.footer(

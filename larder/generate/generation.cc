@@ -23,6 +23,7 @@ std::string_view finish_reason_name(FinishReason reason) {
 struct Generation::Row {
   std::vector<int32_t> prompt, ids;  // ids: prompt and output together
   int64_t fed = 0;                   // of ids, in the cache
+  int64_t cached = 0;                // of those, there from the start
   int64_t limit = 0;                 // new tokens at most
   std::vector<int32_t> eos;
   std::unique_ptr<Sampler> sampler;
@@ -66,6 +67,10 @@ void check_request(const Request& request, const Model& model, const Cache& cach
     refuse("the prompt has ", length, " tokens, more than max_position_embeddings ",
            config.max_position_embeddings);
   }
+  if (request.cached_tokens < 0 || request.cached_tokens >= length) {
+    refuse("cached_tokens ", request.cached_tokens, " of a prompt of ", length,
+           " tokens; at least one must be left to feed");
+  }
   if (!request.stop_strings.empty() && !has_text) refuse("stop_strings need a tokenizer");
   const int64_t stored =
       length + std::max<int64_t>(new_token_limit(request, length, config) - 1, 0);
@@ -88,6 +93,7 @@ Generation::Generation(Session& session, std::vector<Request> requests, Generati
     auto row = std::make_unique<Row>();
     row->prompt = with_bos(request, config);
     row->ids = row->prompt;
+    row->fed = row->cached = request.cached_tokens;
     const auto length = static_cast<int64_t>(row->prompt.size());
     row->limit = new_token_limit(request, length, config);
     row->ids.reserve(static_cast<size_t>(length + row->limit));
@@ -116,15 +122,35 @@ void Generation::check(const std::vector<Request>& requests) const {
   if (requests.empty()) fail("a batch of 0 requests");
   if (options_.prefill_chunk < 1)
     fail("prefill_chunk ", options_.prefill_chunk, " must be at least 1");
-  if (const int64_t held = session_.cache().seq_len(0); held > 0 || session_.cache().batch() > 0) {
-    fail("the cache still holds ", held, " tokens of an earlier generation; call reset() first");
-  }
+  check_cached(requests);
   for (size_t i = 0; i < requests.size(); ++i) {
     check_request(requests[i], session_.model(), session_.cache(), options_.make_text != nullptr,
                   i);
   }
 }
 
+// The cache is empty, or holds of each row what its request says.
+void Generation::check_cached(const std::vector<Request>& requests) const {
+  const Cache& cache = session_.cache();
+  const bool none = std::ranges::all_of(
+      requests, [](const Request& request) { return request.cached_tokens == 0; });
+  if (none && cache.batch() == 0) return;
+  if (none) {
+    fail("the cache still holds ", cache.seq_len(0),
+         " tokens of an earlier generation; call reset() first");
+  }
+  if (cache.batch() != static_cast<int32_t>(requests.size()))
+    fail(requests.size(), " requests for a cache of ", cache.batch(), " rows");
+  for (size_t i = 0; i < requests.size(); ++i) {
+    const int64_t held = cache.seq_len(static_cast<int32_t>(i));
+    if (held != requests[i].cached_tokens) {
+      fail("request ", i, ": cached_tokens is ", requests[i].cached_tokens, ", but row ", i,
+           " of the cache holds ", held);
+    }
+  }
+}
+
+const std::vector<int32_t>& Generation::ids(size_t row) const { return rows_[row]->ids; }
 const Result& Generation::result(size_t row) const { return rows_[row]->result; }
 const std::vector<int32_t>& Generation::prompt_ids(size_t row) const { return rows_[row]->prompt; }
 
@@ -137,7 +163,7 @@ int64_t Generation::prompt_tokens() const {
 int64_t Generation::prompt_tokens_fed() const {
   int64_t count = 0;
   for (const auto& row : rows_)
-    count += std::min(row->fed, static_cast<int64_t>(row->prompt.size()));
+    count += std::min(row->fed, static_cast<int64_t>(row->prompt.size())) - row->cached;
   return count;
 }
 

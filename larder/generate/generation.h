@@ -20,6 +20,9 @@ struct Request {
   SamplingParams sampling;
   std::vector<int32_t> eos_token_ids;     // any of them ends the row and is part of its output_ids
   std::vector<std::string> stop_strings;  // needs a TokenText
+  // How many of prompt_ids, from the first on, the row's cache already holds (a loaded cache file,
+  // a conversation that goes on): they are not fed again. At least one id must be left to feed.
+  int64_t cached_tokens = 0;
 };
 
 enum class FinishReason : uint8_t { kNone, kStop, kLength, kCancelled };
@@ -61,8 +64,8 @@ struct GenerationOptions {
 };
 
 // Runs the rows of one batch to their ends. Row r uses cache row r; the session's cache must be
-// empty. Rows are packed, not padded: a row that has ended costs nothing, and every row's logits
-// are those it would have alone.
+// empty, or hold what the requests call cached_tokens. Rows are packed, not padded: a row that has
+// ended costs nothing, and every row's logits are those it would have alone.
 class Generation {
  public:
   // Checks all requests before anything happens; throws one Error that names the request and the
@@ -83,15 +86,17 @@ class Generation {
   size_t batch() const { return rows_.size(); }
   const Result& result(size_t row) const;
   const std::vector<int32_t>& prompt_ids(
-      size_t row) const;              // with the bos that an empty prompt got
-  int64_t prompt_tokens() const;      // of all rows
-  int64_t prompt_tokens_fed() const;  // those that have been through the model
+      size_t row) const;                              // with the bos that an empty prompt got
+  const std::vector<int32_t>& ids(size_t row) const;  // prompt and output; the cache lacks the last
+  int64_t prompt_tokens() const;                      // of all rows
+  int64_t prompt_tokens_fed() const;                  // those that have been through the model
   int64_t new_tokens() const;
   bool prefilled() const;  // every row has its first token, or has ended
 
  private:
   struct Row;
   void check(const std::vector<Request>& requests) const;
+  void check_cached(const std::vector<Request>& requests) const;
   void plan_step();
   void plan_row(int32_t index, int32_t count);
   void choose(const Step& step, const TensorView& logits);
