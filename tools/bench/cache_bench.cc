@@ -1,5 +1,6 @@
-// What a cache operation costs beside copying the cache: fork, the first append after it, and a
-// reorder that moves nothing, on a dynamic cache of SmolLM2's shape in bf16.
+// What a cache operation costs, on a dynamic cache of SmolLM2's shape in bf16: fork, the first
+// append after it and a reorder that moves nothing beside copying the cache; save and load beside
+// writing the same bytes to a file and syncing it (in the current folder).
 #include <benchmark/benchmark.h>
 
 #include <cstring>
@@ -7,7 +8,9 @@
 #include <string>
 #include <vector>
 
+#include "larder/base/file.h"
 #include "larder/base/str.h"
+#include "larder/cache/cache_file.h"
 #include "larder/cache/registry.h"
 #include "tools/bench/machine.h"
 
@@ -43,11 +46,45 @@ std::vector<Buffer> copied(const Cache& cache, Allocator& allocator) {
   return copies;
 }
 
+Cache empty_cache(Allocator& allocator) {
+  return CacheRegistry().make("dynamic",
+                              std::vector<LayerSpec>(kLayers, LayerSpec{kHeads, kHeadDim, 0}),
+                              {.dtype = DType::kBF16}, allocator);
+}
+
+void save_and_load(benchmark::State& state) {
+  constexpr int64_t kTokens = 4096;
+  Machine machine(choose_kernels(), 1);
+  Cache cache = empty_cache(machine.allocator);
+  const Tensor kv = filled(machine.allocator, Shape{kTokens, kHeads, kHeadDim}, DType::kF32);
+  append(cache, machine.exec(), kv, kTokens);
+  const CacheOrigin origin{"{}", "", ""};
+  const std::vector<std::vector<int32_t>> tokens = {std::vector<int32_t>(kTokens, 1)};
+  const std::filesystem::path path = "cache_bench.safetensors", plain = "cache_bench.plain";
+  std::vector<double> plain_time, save_time, load_time;
+  for (auto _ : state) {
+    save_time.push_back(
+        seconds([&] { save_cache(path, cache, tokens, origin, machine.allocator); }));
+    const MappedFile saved(path);
+    plain_time.push_back(seconds([&] {
+      AtomicFile file(plain);
+      file.write(saved.bytes().data(), saved.bytes().size());
+      file.commit();
+    }));
+    Cache loaded = empty_cache(machine.allocator);
+    load_time.push_back(seconds([&] { CacheFile(path).load(loaded, origin); }));
+    state.SetIterationTime(save_time.back());
+  }
+  std::filesystem::remove(path);
+  std::filesystem::remove(plain);
+  state.counters["write_and_sync_ms"] = median(plain_time) * 1e3;
+  state.counters["save_speed_%"] = 100 * median(plain_time) / median(save_time);
+  state.counters["load_speed_%"] = 100 * median(plain_time) / median(load_time);
+}
+
 void fork(benchmark::State& state, int64_t tokens) {
   Machine machine(choose_kernels(), 1);
-  Cache cache = CacheRegistry().make(
-      "dynamic", std::vector<LayerSpec>(kLayers, LayerSpec{kHeads, kHeadDim, 0}),
-      {.dtype = DType::kBF16}, machine.allocator);
+  Cache cache = empty_cache(machine.allocator);
   const Tensor kv = filled(machine.allocator, Shape{tokens, kHeads, kHeadDim}, DType::kF32);
   append(cache, machine.exec(), kv, tokens);
   const int32_t identity[] = {0};
@@ -69,6 +106,10 @@ void fork(benchmark::State& state, int64_t tokens) {
 }
 
 int register_all() {
+  benchmark::RegisterBenchmark("cache_file/tokens:4096", save_and_load)
+      ->UseManualTime()
+      ->Iterations(kIterations)
+      ->Unit(benchmark::kMillisecond);
   // A length that fills its last block, and one that leaves a block to be parted.
   for (const int64_t tokens : {4096, 4128}) {
     benchmark::RegisterBenchmark(str("cache_fork/tokens:", tokens).c_str(),
