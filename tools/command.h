@@ -17,6 +17,7 @@ void add_bench(CLI::App& app, std::function<int()>& action);
 void add_convert(CLI::App& app, std::function<int()>& action);
 void add_generate(CLI::App& app, std::function<int()>& action);
 void add_inspect(CLI::App& app, std::function<int()>& action);
+void add_plan(CLI::App& app, std::function<int()>& action);
 void add_profile(CLI::App& app, std::function<int()>& action);
 void add_score(CLI::App& app, std::function<int()>& action);
 void add_verify(CLI::App& app, std::function<int()>& action);

@@ -9,6 +9,7 @@
 #include "larder/base/file.h"
 #include "larder/base/json.h"
 #include "larder/generate/text_stream.h"
+#include "larder/models/origin.h"
 #include "tools/command.h"
 #include "tools/decoding_flags.h"
 #include "tools/interrupt.h"
@@ -28,6 +29,7 @@ struct Flags {
   SamplingParams sampling;
   DecodingFlags decoding;
   std::vector<std::string> stop;
+  std::string save_cache, load_cache;
   bool ignore_eos = false, json = false;
   CLI::Option *has_prompt = nullptr, *has_file = nullptr, *has_ids = nullptr;
   std::vector<CLI::Option*> sampling_flags;
@@ -54,10 +56,15 @@ void add_sampling(CLI::App& app, Flags& flags) {
 // A run has a prompt of one kind; what is wrong with the flags shows before the model is read.
 void check(const Flags& flags) {
   const size_t given = flags.has_prompt->count() + flags.has_file->count() + flags.has_ids->count();
-  if (given != 1) fail("give one prompt: -p TEXT, --prompt-file FILE or --prompt-ids 1,2,3");
+  if (given > 1 || (given == 0 && flags.load_cache.empty()))
+    fail("give one prompt: -p TEXT, --prompt-file FILE or --prompt-ids 1,2,3");
+  if (!flags.save_cache.empty() && flags.max_new_tokens == 0)
+    fail("--save-cache with -n 0 has nothing to save; give -n at least 1");
   if (flags.max_new_tokens < 0) fail("-n ", flags.max_new_tokens, " must not be negative");
   validate(flags.sampling);
   flags.decoding.check(flags.sampling.do_sample, !flags.stop.empty());
+  if (flags.decoding.searches_beams() && !(flags.save_cache.empty() && flags.load_cache.empty()))
+    fail("--num-beams cannot be combined with --save-cache or --load-cache: a file holds one row");
 }
 
 std::optional<Tokenizer> find_tokenizer(const Flags& flags) {
@@ -66,10 +73,24 @@ std::optional<Tokenizer> find_tokenizer(const Flags& flags) {
   return Tokenizer::load(file);
 }
 
+// The prompt's ids; behind those of a cache file, text begins without special tokens.
 std::vector<int32_t> prompt_ids(const Flags& flags, const std::optional<Tokenizer>& tokenizer) {
   if (flags.has_ids->count() > 0) return parse_list<int32_t>("--prompt-ids", flags.prompt_ids);
+  if (flags.has_prompt->count() + flags.has_file->count() == 0) return {};
   return tokenizer->encode(
-      flags.has_file->count() > 0 ? read_file(flags.prompt_file) : flags.prompt, true);
+      flags.has_file->count() > 0 ? read_file(flags.prompt_file) : flags.prompt,
+      flags.load_cache.empty());
+}
+
+// Opens the cache file of --load-cache and puts its tokens before the prompt.
+std::optional<CacheFile> open_cache(const Flags& flags, Request& request) {
+  if (flags.load_cache.empty()) return std::nullopt;
+  CacheFile file(flags.load_cache);
+  if (file.tokens().size() != 1)
+    fail(flags.load_cache, " holds ", file.tokens().size(), " rows, but one is wanted");
+  request.prompt_ids.insert(request.prompt_ids.begin(), file.tokens()[0].begin(),
+                            file.tokens()[0].end());
+  return file;
 }
 
 struct Seconds {
@@ -102,6 +123,7 @@ struct Outcome {
   int64_t prompt_tokens_fed = 0, new_tokens = 0;
   bool guessed = false;
   int64_t drafted = 0, accepted = 0;
+  std::vector<int32_t> ids = {};  // prompt and output, of one sequence
 };
 
 Json json_of(const BeamResult& sequence) {
@@ -192,7 +214,8 @@ Outcome run_one(Session& session, Request request, GenerationOptions options, Se
           generation.new_tokens(),
           guessed,
           generation.drafted_tokens(),
-          generation.accepted_tokens()};
+          generation.accepted_tokens(),
+          generation.ids(0)};
 }
 
 // A stream of text, or of ids where there is no tokenizer.
@@ -228,11 +251,16 @@ int run(Flags& flags) {
   LoadedModel loaded(flags.model);
   const std::optional<Tokenizer> tokenizer = find_tokenizer(flags);
   Request request = request_of(flags, *loaded.model(), tokenizer);
+  const std::optional<CacheFile> file = open_cache(flags, request);
   const auto prompt = static_cast<int64_t>(std::max<size_t>(request.prompt_ids.size(), 1));
   const int64_t context = loaded.model()->info().max_position_embeddings;
   const int64_t needed = prompt + std::min({flags.max_new_tokens, context, kMostTokens - prompt});
   const Speculation speculation = flags.decoding.speculation(loaded, needed);
   const std::unique_ptr<Session> session = loaded.session(needed, flags.decoding.rollback());
+  if (file) {
+    file->load(session->cache(), cache_origin(flags.model.model, *loaded.model()));
+    request.cached_tokens = session->cache().seq_len(0);
+  }
   seconds.load = since(start);
 
   GenerationOptions options;
@@ -252,6 +280,10 @@ int run(Flags& flags) {
                               : run_one(*session, std::move(request), std::move(options), seconds);
   if (beams && !flags.json) show_found(outcome.sequences, tokenizer.has_value());
   const Json result = report(outcome, flags, seconds, loaded);
+  if (!flags.save_cache.empty()) {
+    save_cache(flags.save_cache, session->cache(), std::vector{outcome.ids},
+               cache_origin(flags.model.model, *loaded.model()), session->allocator());
+  }
   if (flags.json) {
     std::cout << result.dump(2) << std::endl;
   } else {
@@ -278,6 +310,12 @@ void add_generate(CLI::App& parent, std::function<int()>& action) {
   flags->decoding.add_to(app);
   app.add_option("--stop", flags->stop, "End before this text; may be given several times")
       ->type_name("TEXT");
+  app.add_option("--save-cache", flags->save_cache,
+                 "Write the cache and its tokens to this file at the end")
+      ->type_name("FILE");
+  app.add_option("--load-cache", flags->load_cache,
+                 "Go on from such a file, without prefill; a prompt is added to its tokens")
+      ->type_name("FILE");
   app.add_flag("--ignore-eos", flags->ignore_eos, "Go on after an end token");
   app.add_flag("--json", flags->json,
                "One JSON object: ids, text, finish_reason, timing, memory; with beams `sequences`");

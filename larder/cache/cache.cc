@@ -56,6 +56,8 @@ KVLayer& Cache::cross(int32_t index) {
   return *layer;
 }
 
+const KVLayer& Cache::cross(int32_t index) const { return const_cast<Cache*>(this)->cross(index); }
+
 int64_t Cache::tentative_limit(int32_t row) const {
   int64_t least = std::numeric_limits<int64_t>::max();
   for (const auto& layer : layers_) least = std::min(least, layer->tentative_limit(row));

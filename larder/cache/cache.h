@@ -45,6 +45,7 @@ class Cache {
   StateLayer& state(int32_t index);
   int32_t num_cross() const { return static_cast<int32_t>(cross_.size()); }
   KVLayer& cross(int32_t index);
+  const KVLayer& cross(int32_t index) const;
 
   int32_t batch() const { return layers_.empty() ? 0 : layers_[0]->batch(); }
   int64_t seq_len(int32_t row) const;  // 0 for a row that does not exist

@@ -40,6 +40,9 @@ BeamSearch::BeamSearch(Session& session, const std::vector<Request>& requests,
       sampler_scratch_(static_cast<size_t>(session.model().info().vocab_size)) {
   validate(params);
   check_requests(requests, session, options_.make_text != nullptr);
+  for (const Request& request : requests)
+    if (request.cached_tokens > 0)
+      fail("beam search begins with an empty cache; call reset() first");
   if (options_.prefill_chunk < 1)
     fail("prefill_chunk ", options_.prefill_chunk, " must be at least 1");
   for (size_t i = 0; i < requests.size(); ++i) check_request_for_beams(requests[i], i);

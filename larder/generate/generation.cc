@@ -23,6 +23,7 @@ std::string_view finish_reason_name(FinishReason reason) {
 struct Generation::Row {
   std::vector<int32_t> prompt, ids;  // ids: prompt and output together
   int64_t fed = 0;                   // of ids, in the cache
+  int64_t cached = 0;                // of those, there from the start
   int64_t limit = 0;                 // new tokens at most
   std::vector<int32_t> chosen;       // by the step that runs
   std::vector<int32_t> eos;
@@ -56,6 +57,7 @@ Generation::Generation(Session& session, std::vector<Request> requests, Generati
     auto row = std::make_unique<Row>();
     row->prompt = with_bos(request, config);
     row->ids = row->prompt;
+    row->fed = row->cached = request.cached_tokens;
     const auto length = static_cast<int64_t>(row->prompt.size());
     row->limit = new_token_limit(request, length, config);
     // A model without a context limit sets none here either.
@@ -87,6 +89,7 @@ Generation::Generation(Session& session, std::vector<Request> requests, Generati
 
 Generation::~Generation() = default;
 
+const std::vector<int32_t>& Generation::ids(size_t row) const { return rows_[row]->ids; }
 const Result& Generation::result(size_t row) const { return rows_[row]->result; }
 const std::vector<int32_t>& Generation::prompt_ids(size_t row) const { return rows_[row]->prompt; }
 
@@ -99,7 +102,7 @@ int64_t Generation::prompt_tokens() const {
 int64_t Generation::prompt_tokens_fed() const {
   int64_t count = 0;
   for (const auto& row : rows_)
-    count += std::min(row->fed, static_cast<int64_t>(row->prompt.size()));
+    count += std::min(row->fed, static_cast<int64_t>(row->prompt.size())) - row->cached;
   return count;
 }
 

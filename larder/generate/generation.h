@@ -57,8 +57,8 @@ struct GenerationOptions {
 };
 
 // Runs the rows of one batch to their ends. Row r uses cache row r; the session's cache must be
-// empty. Rows are packed, not padded: a row that has ended costs nothing, and every row's logits
-// are those it would have alone.
+// empty, or hold what the requests call cached_tokens. Rows are packed, not padded: a row that has
+// ended costs nothing, and every row's logits are those it would have alone.
 class Generation {
  public:
   // Checks all requests before anything happens; throws one Error that names the request and the
@@ -79,9 +79,10 @@ class Generation {
   size_t batch() const { return rows_.size(); }
   const Result& result(size_t row) const;
   const std::vector<int32_t>& prompt_ids(
-      size_t row) const;              // with the bos that an empty prompt got
-  int64_t prompt_tokens() const;      // of all rows
-  int64_t prompt_tokens_fed() const;  // those that have been through the model
+      size_t row) const;                              // with the bos that an empty prompt got
+  const std::vector<int32_t>& ids(size_t row) const;  // prompt and output; the cache lacks the last
+  int64_t prompt_tokens() const;                      // of all rows
+  int64_t prompt_tokens_fed() const;                  // those that have been through the model
   int64_t new_tokens() const;
   int64_t drafted_tokens() const { return drafted_; }    // guesses that were verified
   int64_t accepted_tokens() const { return accepted_; }  // those of them that stood

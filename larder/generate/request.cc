@@ -36,6 +36,10 @@ void check_request(const Request& request, const Model& model, const Cache& cach
     refuse("the prompt has ", length, " tokens, more than max_position_embeddings ",
            config.max_position_embeddings);
   }
+  if (request.cached_tokens < 0 || (request.cached_tokens > 0 && request.cached_tokens >= length)) {
+    refuse("cached_tokens ", request.cached_tokens, " of a prompt of ", length,
+           " tokens; at least one must be left to feed");
+  }
   if (!request.stop_strings.empty() && !has_text) refuse("stop_strings need a tokenizer");
   const int64_t stored =
       length + std::max<int64_t>(new_token_limit(request, length, config) - 1, 0);
@@ -46,13 +50,31 @@ void check_request(const Request& request, const Model& model, const Cache& cach
   }
 }
 
+// The cache is empty, or holds of each row what its request says.
+void check_cached(std::span<const Request> requests, const Cache& cache) {
+  const bool none = std::ranges::all_of(
+      requests, [](const Request& request) { return request.cached_tokens == 0; });
+  if (none && cache.batch() == 0) return;
+  if (none) {
+    fail("the cache still holds ", cache.seq_len(0),
+         " tokens of an earlier generation; call reset() first");
+  }
+  if (cache.batch() != static_cast<int32_t>(requests.size()))
+    fail(requests.size(), " requests for a cache of ", cache.batch(), " rows");
+  for (size_t i = 0; i < requests.size(); ++i) {
+    const int64_t held = cache.seq_len(static_cast<int32_t>(i));
+    if (held != requests[i].cached_tokens) {
+      fail("request ", i, ": cached_tokens is ", requests[i].cached_tokens, ", but row ", i,
+           " of the cache holds ", held);
+    }
+  }
+}
+
 }  // namespace
 
 void check_requests(std::span<const Request> requests, Session& session, bool has_text) {
   if (requests.empty()) fail("a batch of 0 requests");
-  if (const int64_t held = session.cache().seq_len(0); held > 0 || session.cache().batch() > 0) {
-    fail("the cache still holds ", held, " tokens of an earlier generation; call reset() first");
-  }
+  check_cached(requests, session.cache());
   for (size_t i = 0; i < requests.size(); ++i)
     check_request(requests[i], session.model(), session.cache(), has_text, i);
 }

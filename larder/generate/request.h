@@ -17,6 +17,9 @@ struct Request {
   SamplingParams sampling;
   std::vector<int32_t> eos_token_ids;     // any of them ends the row and is part of its output_ids
   std::vector<std::string> stop_strings;  // needs a TokenText
+  // How many of prompt_ids, from the first on, the row's cache already holds (a loaded cache file,
+  // a conversation that goes on): they are not fed again. At least one id must be left to feed.
+  int64_t cached_tokens = 0;
 };
 
 // The prompt, or the model's bos_token_id in the place of an empty one, if it has one.

@@ -1,0 +1,142 @@
+#include "larder/cache/cache_file.h"
+
+#include "larder/base/checksum.h"
+#include "larder/base/error.h"
+#include "larder/base/json.h"
+#include "larder/cache/cache_file_names.h"
+#include "larder/tensor/safetensors.h"
+
+namespace larder {
+namespace {
+
+using namespace cache_file;
+
+// What is in the file: the tensors' names, dtypes and shapes in order, and their checksums as they
+// are written.
+class Writer {
+ public:
+  Writer(const Cache& cache, std::span<const std::vector<int32_t>> tokens, Allocator& allocator)
+      : cache_(cache), tokens_(tokens), allocator_(allocator) {
+    for (int32_t i = 0; i < cache.num_layers(); ++i)
+      parts_.push_back({part_name("layer", i), &cache.layer(i)});
+    for (int32_t i = 0; i < cache.num_cross(); ++i)
+      parts_.push_back({part_name("cross", i), &cache.cross(i)});
+  }
+
+  void write(const std::filesystem::path& path, const CacheOrigin& origin) {
+    // Wider types first, as the format asks for the sake of alignment: each width is a pass.
+    for (const size_t width : kWidths)
+      pass(width, [&](TensorToWrite tensor) {
+        tensor.data = nullptr;
+        plan_.push_back(std::move(tensor));
+      });
+    const auto count = static_cast<int64_t>(plan_.size()) + 1;
+    plan_.push_back({kChecksums, DType::kU8, {count * 8}, nullptr});
+    SafetensorsStream stream(path, plan_, metadata(origin));
+    checksums_.push_back(checksum64(stream.header()));
+    for (const size_t width : kWidths)
+      pass(width, [&](const TensorToWrite& tensor) { add(stream, tensor); });
+    const std::vector<std::byte> sums = bytes_of(checksums_);
+    stream.write(sums.data(), sums.size());
+    stream.commit();
+  }
+
+ private:
+  static constexpr size_t kWidths[] = {8, 4, 2, 1};
+  struct Part {
+    std::string name;
+    const CacheLayer* layer;
+    unsigned widths = 15;  // those that it may have, a bit each; all until the first pass knows
+  };
+
+  // Calls `body` for each tensor of this width.
+  template <class Body>
+  void pass(size_t width, const Body& body) {
+    for (size_t row = 0; width == 4 && row < tokens_.size(); ++row) {
+      body({row_name(row) + kTokens,
+            DType::kI32,
+            {static_cast<int64_t>(tokens_[row].size())},
+            tokens_[row].data()});
+    }
+    for (Part& part : parts_) {
+      if ((part.widths & width) == 0) continue;
+      unsigned found = 0;
+      for (int32_t row = 0; row < part.layer->batch(); ++row) {
+        const RowImage image = part.layer->save(row, allocator_);
+        for (const SavedTensor& saved : image.tensors) {
+          const TensorView& tensor = saved.tensor.view();
+          found |= static_cast<unsigned>(dtype_size(tensor.dtype));
+          if (dtype_size(tensor.dtype) != width) continue;
+          body({row_name(static_cast<size_t>(row)) + part.name + saved.name,
+                tensor.dtype,
+                {tensor.shape.dims().begin(), tensor.shape.dims().end()},
+                tensor.data});
+        }
+      }
+      part.widths = found;
+    }
+  }
+
+  void add(SafetensorsStream& stream, const TensorToWrite& tensor) {
+    const TensorToWrite& planned = plan_[checksums_.size() - 1];
+    LARDER_ASSERT(planned.name == tensor.name && planned.shape == tensor.shape);
+    const auto bytes = static_cast<size_t>(Shape(tensor.shape).count()) * dtype_size(tensor.dtype);
+    checksums_.push_back(checksum64({static_cast<const std::byte*>(tensor.data), bytes}));
+    stream.write(tensor.data, bytes);
+  }
+
+  std::map<std::string, std::string> metadata(const CacheOrigin& origin) const {
+    Json formats = Json::array(), cross = Json::array(), rows = Json::array();
+    for (int32_t i = 0; i < cache_.num_layers(); ++i) formats.push_back(cache_.layer(i).format());
+    for (int32_t i = 0; i < cache_.num_cross(); ++i) cross.push_back(cache_.cross(i).format());
+    for (int32_t row = 0; row < cache_.batch(); ++row) {
+      Json lens = Json::array();
+      for (int32_t i = 0; i < cache_.num_cross(); ++i) lens.push_back(cache_.cross(i).seq_len(row));
+      rows.push_back({{"seq_len", cache_.seq_len(row)}, {"cross", lens}});
+    }
+    return {{kFormat, kFormatName},         {kVersion, kVersionNow}, {"config", origin.config},
+            {"weights", origin.weights},    {"dtype", origin.dtype}, {"layers", formats.dump()},
+            {"cross_layers", cross.dump()}, {"rows", rows.dump()}};
+  }
+
+  const Cache& cache_;
+  std::span<const std::vector<int32_t>> tokens_;
+  Allocator& allocator_;
+  std::vector<Part> parts_;
+  std::vector<TensorToWrite> plan_;
+  std::vector<uint64_t> checksums_;  // the header's first
+};
+
+}  // namespace
+
+namespace cache_file {
+
+std::string row_name(size_t row) { return str("row.", row, "."); }
+std::string part_name(std::string_view part, int32_t index) { return str(part, ".", index, "."); }
+
+std::vector<std::byte> bytes_of(std::span<const uint64_t> numbers) {
+  std::vector<std::byte> bytes;
+  for (const uint64_t number : numbers) {
+    for (int shift = 0; shift < 64; shift += 8)
+      bytes.push_back(static_cast<std::byte>(number >> shift));
+  }
+  return bytes;
+}
+
+}  // namespace cache_file
+
+void save_cache(const std::filesystem::path& path, const Cache& cache,
+                std::span<const std::vector<int32_t>> tokens, const CacheOrigin& origin,
+                Allocator& allocator) {
+  LARDER_ASSERT(tokens.size() == static_cast<size_t>(cache.batch()));
+  for (size_t row = 0; row < tokens.size(); ++row) {
+    const int64_t held = cache.seq_len(static_cast<int32_t>(row));
+    if (static_cast<int64_t>(tokens[row].size()) < held) {
+      fail("row ", row, " of the cache holds ", held, " tokens, but only ", tokens[row].size(),
+           " were given to save with it");
+    }
+  }
+  Writer(cache, tokens, allocator).write(path, origin);
+}
+
+}  // namespace larder

@@ -1,0 +1,46 @@
+#include "larder/models/origin.h"
+
+#include <algorithm>
+#include <cstdio>
+
+#include "larder/base/checksum.h"
+#include "larder/base/file.h"
+#include "larder/base/json.h"
+#include "larder/tensor/safetensors.h"
+
+namespace larder {
+namespace {
+
+uint64_t add(uint64_t hash, const std::string& text) {
+  return checksum64(std::as_bytes(std::span(text)), hash);
+}
+
+std::string fingerprint(const std::filesystem::path& folder) {
+  constexpr size_t kSample = 64;
+  const SafetensorsFolder files(folder);
+  uint64_t hash = 0;
+  for (const StoredTensor* tensor : files.tensors()) {
+    hash = add(hash, tensor->name);
+    hash = add(hash, str(safetensors_dtype_name(tensor->dtype), " ", join(tensor->shape, ",")));
+    const size_t sample = std::min(kSample, tensor->bytes);
+    for (const size_t at : {size_t{0}, (tensor->bytes - sample) / 2, tensor->bytes - sample})
+      hash = checksum64({tensor->data + at, sample}, hash);
+  }
+  char text[17];
+  std::snprintf(text, sizeof text, "%016llx", static_cast<unsigned long long>(hash));
+  return text;
+}
+
+}  // namespace
+
+CacheOrigin cache_origin(const std::filesystem::path& folder, const Model& model) {
+  const auto path = folder / "config.json";
+  constexpr size_t kMaxConfigBytes = size_t{16} << 20;
+  Json config = parse_json(read_file(path, kMaxConfigBytes), path.string());
+  for (const char* key : {"transformers_version", "_name_or_path", "torch_dtype", "dtype",
+                          "use_cache", "_attn_implementation"})
+    config.erase(key);
+  return {config.dump(), fingerprint(folder), std::string(dtype_name(model.dtype()))};
+}
+
+}  // namespace larder

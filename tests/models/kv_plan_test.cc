@@ -1,0 +1,55 @@
+// The cache's cost from config.json alone, against the figures of tests/data/configs/index.json.
+#include "larder/models/kv_plan.h"
+
+#include <gtest/gtest.h>
+
+#include "larder/base/error.h"
+#include "larder/base/file.h"
+#include "larder/base/json.h"
+
+namespace larder {
+namespace {
+
+std::filesystem::path folder() {
+  return std::filesystem::path(LARDER_SOURCE_DIR) / "tests/data/configs";
+}
+
+TEST(KVPlan, BytesOfEveryConfigAreThoseOfTheIndex) {
+  const Json index = parse_json(read_file(folder() / "index.json"), "index.json");
+  int compared = 0;
+  for (const auto& [name, entry] : index.items()) {
+    SCOPED_TRACE(name);
+    const auto file = entry["file"].get<std::string>();
+    const Json config = parse_json(read_file(folder() / file), file);
+    const Json& want = entry["kv"];
+    if (want.is_object() && want.contains("latent_bytes_per_token_per_layer")) {
+      EXPECT_THROW(read_kv_plan_config(config, name), Error);
+      continue;
+    }
+    const KVPlanConfig got = read_kv_plan_config(config, name);
+    ++compared;
+    if (want.is_null()) {
+      EXPECT_TRUE(got.windows.empty());
+      continue;
+    }
+    EXPECT_EQ(got.bytes_per_token_per_layer(DType::kBF16), want["bytes_per_token_per_layer"]);
+    EXPECT_EQ(got.bytes_per_token(DType::kBF16), want["bytes_per_token"]);
+    const bool has_context = !want["context"].is_null();
+    const int64_t context = has_context ? want["context"].get<int64_t>() : 8192;
+    EXPECT_EQ(got.context, has_context ? context : 0);
+    if (has_context) {
+      EXPECT_EQ(got.full_bytes(context, DType::kBF16), want["dynamic_bytes_at_context"]);
+    }
+    EXPECT_EQ(got.windowed_bytes(context, DType::kBF16), want["hybrid_bytes_at_context"]);
+  }
+  EXPECT_EQ(compared, 33);
+}
+
+TEST(KVPlan, RefusesAFileWithoutSizes) {
+  for (const char* text : {"{}", R"({"num_hidden_layers":2})",
+                           R"({"num_hidden_layers":2,"layer_types":["full_attention"]})"})
+    EXPECT_THROW(read_kv_plan_config(parse_json(text, "config"), "config"), Error) << text;
+}
+
+}  // namespace
+}  // namespace larder
