@@ -78,18 +78,23 @@ std::unique_ptr<Change> DenseLayer::load(std::span<const RowImageView> rows) {
   return replace_rows(std::move(loaded));
 }
 
+void DenseLayer::check_assign(int64_t first_position, int64_t seq_len) const {
+  if (first_position > 0) {
+    fail_as(ErrorKind::kUnsupported, "the row begins at position ", first_position, ", but a ",
+            format(), " layer keeps every token from position 0 on");
+  }
+  if (max_len() >= 0 && seq_len > max_len()) {
+    fail_as(ErrorKind::kNoRoom, "the row has ", seq_len, " tokens, but max_cache_len is ",
+            max_len());
+  }
+}
+
 std::unique_ptr<Change> DenseLayer::assign(std::span<const RowTokens> rows) {
   for (const RowTokens& row : rows) {
     const int64_t len = row.k.shape[1];
     LARDER_ASSERT(row.k.shape == Shape({spec_.num_kv_heads, len, spec_.head_dim}) &&
                   row.v.shape == row.k.shape);
-    if (row.first_position > 0) {
-      fail_as(ErrorKind::kUnsupported, "the row begins at position ", row.first_position,
-              ", but a ", format(), " layer keeps every token from position 0");
-    }
-    if (max_len() >= 0 && len > max_len()) {
-      fail_as(ErrorKind::kNoRoom, "the row has ", len, " tokens, but max_cache_len is ", max_len());
-    }
+    check_assign(row.first_position, row.first_position + len);
   }
   std::vector<Row> assigned;
   for (const RowTokens& row : rows) assigned.push_back(make_row(row.k, row.v, row.k.shape[1]));

@@ -167,6 +167,9 @@ class KVLayer : public CacheLayer {
   // Prepares that the layer holds these rows and no others, for conversion between kinds. Refuses
   // rows that begin too late for what the layer must be able to show.
   virtual std::unique_ptr<Change> assign(std::span<const RowTokens> rows) = 0;
+  // Refuses a row that assign() would refuse: it has seen seq_len tokens and keeps those from
+  // first_position on. So a conversion can ask all layers before it changes one.
+  virtual void check_assign(int64_t /*first_position*/, int64_t /*seq_len*/) const {}
 
   KVLayer* as_kv() final { return this; }
 };

@@ -47,8 +47,9 @@ const CacheKind& CacheRegistry::find(std::string_view name) const {
   fail("unknown cache_implementation ", in_quotes(name), "; there are: ", join(names(), ", "));
 }
 
-Cache CacheRegistry::make(std::string_view name, std::span<const LayerSpec> layers,
-                          const CacheOptions& options, Allocator& allocator) const {
+CacheLayers CacheRegistry::make_layers(std::string_view name, std::span<const LayerSpec> attention,
+                                       const CacheOptions& options,
+                                       const CacheMemory& memory) const {
   const CacheKind& kind = find(name);
   if (options.dtype != DType::kF32 && options.dtype != DType::kF16 &&
       options.dtype != DType::kBF16) {
@@ -58,6 +59,13 @@ Cache CacheRegistry::make(std::string_view name, std::span<const LayerSpec> laye
     fail("max_cache_len ", options.max_cache_len, " for the cache ", in_quotes(name),
          "; it must be at least 1");
   }
+  CacheLayers made = kind.make(attention, options, memory);
+  LARDER_ASSERT(made.size() == attention.size());
+  return made;
+}
+
+Cache CacheRegistry::make(std::string_view name, std::span<const LayerSpec> layers,
+                          const CacheOptions& options, Allocator& allocator) const {
   std::vector<LayerSpec> attention, cross;
   for (const LayerSpec& spec : layers) {
     LARDER_ASSERT(spec.kind == LayerKind::kState || (spec.num_kv_heads > 0 && spec.head_dim > 0));
@@ -65,9 +73,8 @@ Cache CacheRegistry::make(std::string_view name, std::span<const LayerSpec> laye
     if (spec.kind == LayerKind::kCross) cross.push_back(spec);
   }
   const CacheMemory memory{std::make_shared<MemoryBlocks>(allocator), allocator};
-  auto made = kind.make(attention, options, memory);
-  LARDER_ASSERT(made.size() == attention.size());
-  std::vector<std::unique_ptr<CacheLayer>> own;
+  CacheLayers made = make_layers(name, attention, options, memory);
+  CacheLayers own;
   auto next = made.begin();
   for (const LayerSpec& spec : layers) {
     if (spec.kind == LayerKind::kState) own.push_back(make_state_layer(spec, allocator));

@@ -32,9 +32,14 @@ class CacheRegistry {
   // Throws Error that lists the names there are.
   const CacheKind& find(std::string_view name) const;
   std::vector<std::string> names() const;
+  // The kind's layers for attention specs. Throws for an unknown name, a dtype that no cache
+  // stores, a missing max_cache_len, a config that the kind refuses.
+  std::vector<std::unique_ptr<CacheLayer>> make_layers(std::string_view name,
+                                                       std::span<const LayerSpec> attention,
+                                                       const CacheOptions& options,
+                                                       const CacheMemory& memory) const;
   // One layer per spec: the kind's own for attention; state layers and cross layers (see Cache) are
-  // the same in every kind. Throws for an unknown name, a dtype that no cache stores, a missing
-  // max_cache_len, a config that the kind refuses.
+  // the same in every kind. Throws as make_layers().
   Cache make(std::string_view name, std::span<const LayerSpec> layers, const CacheOptions& options,
              Allocator& allocator) const;
 

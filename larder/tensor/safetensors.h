@@ -5,6 +5,7 @@
 
 #include <filesystem>
 #include <map>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -37,6 +38,8 @@ class SafetensorsFile {
   const StoredTensor* find(std::string_view name) const;                 // nullptr when absent
   const std::map<std::string, std::string>& metadata() const { return metadata_; }
   const std::filesystem::path& path() const { return path_; }
+  // The length and the JSON in front of the data.
+  std::span<const std::byte> header() const;
 
  private:
   std::filesystem::path path_;
@@ -69,6 +72,23 @@ struct TensorToWrite {
   DType dtype = DType::kF32;
   std::vector<int64_t> shape;
   const void* data = nullptr;
+};
+
+// Writes a file piece by piece, through a temporary file: nothing is at `path` before commit(). The
+// tensors' `data` is not read; their bytes follow in the order given. The header is padded so that
+// data starts at a multiple of 64.
+class SafetensorsStream {
+ public:
+  SafetensorsStream(const std::filesystem::path& path, std::span<const TensorToWrite> tensors,
+                    const std::map<std::string, std::string>& metadata);
+  std::span<const std::byte> header() const { return std::as_bytes(std::span(header_)); }
+  void write(const void* data, size_t bytes);
+  void commit();  // needs: all bytes of all tensors were written
+
+ private:
+  std::string name_, header_;
+  int64_t left_ = 0;
+  AtomicFile file_;
 };
 
 // Writes through a temporary file, synced, renamed: the old file stays whole on any error. Tensors

@@ -269,6 +269,12 @@ SafetensorsFile::SafetensorsFile(const std::filesystem::path& path) : path_(path
   metadata_ = std::move(header.metadata);
 }
 
+std::span<const std::byte> SafetensorsFile::header() const {
+  const auto bytes = file_.bytes();
+  const std::byte* data = tensors_.empty() ? bytes.data() + bytes.size() : tensors_.front().data;
+  return bytes.first(static_cast<size_t>(data - bytes.data()));
+}
+
 const StoredTensor* SafetensorsFile::find(std::string_view name) const {
   const auto it = by_name_.find(name);
   return it == by_name_.end() ? nullptr : &tensors_[it->second];

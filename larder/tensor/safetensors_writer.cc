@@ -14,7 +14,7 @@ int64_t byte_size(const TensorToWrite& tensor) {
   return checked_mul(Shape(tensor.shape).count(), static_cast<int64_t>(dtype_size(tensor.dtype)));
 }
 
-void check_names(const std::string& file, const std::vector<TensorToWrite>& tensors) {
+void check_names(const std::string& file, std::span<const TensorToWrite> tensors) {
   std::set<std::string_view> names;
   for (const TensorToWrite& tensor : tensors) {
     if (tensor.name == "__metadata__") fail(file, ": no tensor can bear the name __metadata__");
@@ -23,18 +23,18 @@ void check_names(const std::string& file, const std::vector<TensorToWrite>& tens
   }
 }
 
-// Written by hand rather than as one document: an ordered JSON object looks every key up in all
-// those before it.
-std::string header_text(const std::string& file, const std::vector<const TensorToWrite*>& tensors,
+// The length in 8 bytes, then the JSON. Written by hand rather than as one document: an ordered
+// JSON object looks every key up in all those before it.
+std::string header_text(const std::string& file, std::span<const TensorToWrite> tensors,
                         const std::map<std::string, std::string>& metadata) {
   std::string text = "{";
   try {
     if (!metadata.empty()) text += str("\"__metadata__\":", nlohmann::json(metadata).dump());
     int64_t at = 0;
-    for (const TensorToWrite* tensor : tensors) {
-      const int64_t end = checked_add(at, byte_size(*tensor));
-      text += str(text.size() > 1 ? "," : "", nlohmann::json(tensor->name).dump(), ":{\"dtype\":\"",
-                  safetensors_dtype_name(tensor->dtype), "\",\"shape\":[", join(tensor->shape, ","),
+    for (const TensorToWrite& tensor : tensors) {
+      const int64_t end = checked_add(at, byte_size(tensor));
+      text += str(text.size() > 1 ? "," : "", nlohmann::json(tensor.name).dump(), ":{\"dtype\":\"",
+                  safetensors_dtype_name(tensor.dtype), "\",\"shape\":[", join(tensor.shape, ","),
                   "],\"data_offsets\":[", at, ",", end, "]}");
       at = end;
     }
@@ -45,30 +45,45 @@ std::string header_text(const std::string& file, const std::vector<const TensorT
   text.append((64 - (8 + text.size()) % 64) % 64, ' ');
   if (text.size() > kMaxHeader)
     fail(file, ": a header of ", text.size(), " bytes is above the limit of ", kMaxHeader);
-  return text;
+  std::string length(8, '\0');
+  for (size_t i = 0; i < length.size(); ++i)
+    length[i] = static_cast<char>(static_cast<unsigned char>(text.size() >> (8 * i)));
+  return length + text;
 }
 
 }  // namespace
 
+SafetensorsStream::SafetensorsStream(const std::filesystem::path& path,
+                                     std::span<const TensorToWrite> tensors,
+                                     const std::map<std::string, std::string>& metadata)
+    : name_(path.string()), file_(path) {
+  check_names(name_, tensors);
+  header_ = header_text(name_, tensors, metadata);
+  for (const TensorToWrite& tensor : tensors) left_ += byte_size(tensor);
+  file_.write(header_.data(), header_.size());
+}
+
+void SafetensorsStream::write(const void* data, size_t bytes) {
+  left_ -= static_cast<int64_t>(bytes);
+  LARDER_ASSERT(left_ >= 0);
+  file_.write(data, bytes);
+}
+
+void SafetensorsStream::commit() {
+  LARDER_ASSERT(left_ == 0);
+  file_.commit();
+}
+
 void write_safetensors(const std::filesystem::path& path, const std::vector<TensorToWrite>& tensors,
                        const std::map<std::string, std::string>& metadata) {
-  check_names(path.string(), tensors);
-  std::vector<const TensorToWrite*> order;
-  order.reserve(tensors.size());
-  for (const TensorToWrite& tensor : tensors) order.push_back(&tensor);
-  std::ranges::stable_sort(order, [](const TensorToWrite* a, const TensorToWrite* b) {
-    return dtype_size(a->dtype) > dtype_size(b->dtype);
+  std::vector<TensorToWrite> order = tensors;
+  std::ranges::stable_sort(order, [](const TensorToWrite& a, const TensorToWrite& b) {
+    return dtype_size(a.dtype) > dtype_size(b.dtype);
   });
-  const std::string header = header_text(path.string(), order, metadata);
-  std::array<unsigned char, 8> length{};
-  for (size_t i = 0; i < length.size(); ++i)
-    length[i] = static_cast<unsigned char>(header.size() >> (8 * i));
-  AtomicFile file(path);
-  file.write(length.data(), length.size());
-  file.write(header.data(), header.size());
-  for (const TensorToWrite* tensor : order)
-    file.write(tensor->data, static_cast<size_t>(byte_size(*tensor)));
-  file.commit();
+  SafetensorsStream stream(path, order, metadata);
+  for (const TensorToWrite& tensor : order)
+    stream.write(tensor.data, static_cast<size_t>(byte_size(tensor)));
+  stream.commit();
 }
 
 }  // namespace larder
