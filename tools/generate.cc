@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cstdio>
 #include <iostream>
+#include <limits>
 
 #include "larder/base/file.h"
 #include "larder/base/json.h"
@@ -127,6 +128,9 @@ std::string figures(const Json& report) {
              human_bytes(memory.at("peak_resident_bytes").get<double>()));
 }
 
+// A row has no more places (and a model may have no limit).
+constexpr int64_t kMostTokens = std::numeric_limits<int32_t>::max();
+
 int run(Flags& flags) {
   check(flags);
   for (const CLI::Option* flag : flags.sampling_flags)
@@ -142,9 +146,9 @@ int run(Flags& flags) {
     for (const int64_t id : loaded.model()->info().eos_token_ids)
       request.eos_token_ids.push_back(static_cast<int32_t>(id));
   }
-  const auto needed =
-      static_cast<int64_t>(std::max<size_t>(request.prompt_ids.size(), 1)) +
-      std::min(flags.max_new_tokens, loaded.model()->info().max_position_embeddings);
+  const auto prompt = static_cast<int64_t>(std::max<size_t>(request.prompt_ids.size(), 1));
+  const int64_t context = loaded.model()->info().max_position_embeddings;
+  const int64_t needed = prompt + std::min({flags.max_new_tokens, context, kMostTokens - prompt});
   const std::unique_ptr<Session> session = loaded.session(needed);
   seconds.load = since(start);
 

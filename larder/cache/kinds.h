@@ -26,6 +26,10 @@ CacheLayers make_offloaded_static_layers(std::span<const LayerSpec>, const Cache
 CacheLayers make_offloaded_hybrid_layers(std::span<const LayerSpec>, const CacheOptions&,
                                          const CacheMemory&);
 
+// The quantized kind's own backend, {"backend": "larder"}.
+CacheLayers make_larder_quantized_layers(std::span<const LayerSpec>, const CacheOptions&,
+                                         const CacheMemory&);
+
 std::unique_ptr<CacheLayer> make_state_layer(const LayerSpec&, Allocator&);
 
 // Throws, naming `kind`, when options.config holds settings: for kinds that have none.

@@ -116,6 +116,9 @@ class CacheLayer {
   virtual int64_t tentative_limit(int32_t /*row*/) const {
     return std::numeric_limits<int64_t>::max();
   }
+  // Most tokens of a step for the row whose queries see what they would see if fed one by one. A
+  // longer step is right as well, but a kind that rounds shows more of it exact.
+  virtual int64_t step_limit(int32_t /*row*/) const { return std::numeric_limits<int64_t>::max(); }
 
   // Prepares row i := old row source[i] for every i; batch() becomes source.size(). Sources may
   // repeat. May throw. Rows that keep their place cost nothing.
@@ -186,7 +189,7 @@ class StateLayer : public CacheLayer {
     float *conv, *state;
   };
   virtual Row row(const Step& step, int32_t b) = 0;
-  // The committed state of a cache row, for export.
+  // The committed state of a cache row, for export. Needs: seq_len(row) > 0.
   virtual const float* conv_of(int32_t row) const = 0;
   virtual const float* state_of(int32_t row) const = 0;
 

@@ -20,6 +20,9 @@ CacheRegistry::CacheRegistry() {
   add({"dynamic", make_dynamic_layers, false});
   add({"dynamic_full", make_dynamic_full_layers, false});
   add({"static", make_static_layers, true});
+  // State layers are the same in every kind; these are the names that recurrent models use.
+  add({"mamba", make_dynamic_layers, false});
+  add({"recurrent", make_dynamic_layers, false});
   add({"quantized", make_quantized_layers, false});
   add({"offloaded", make_offloaded_layers, false});
   add({"offloaded_static", make_offloaded_static_layers, true});

@@ -41,6 +41,9 @@ std::vector<int32_t> with_bos(const Request& request, const ModelInfo& config) {
   return {static_cast<int32_t>(*config.bos_token_id)};
 }
 
+// New tokens that have their places ahead; a row that runs longer grows.
+constexpr int64_t kMostExpected = 1 << 20;
+
 // New tokens at most. The last one is never fed, so it needs no place in the context.
 int64_t new_token_limit(const Request& request, int64_t prompt_length, const ModelInfo& config) {
   return std::min(request.max_new_tokens, config.max_position_embeddings - prompt_length + 1);
@@ -90,8 +93,10 @@ Generation::Generation(Session& session, std::vector<Request> requests, Generati
     row->ids = row->prompt;
     const auto length = static_cast<int64_t>(row->prompt.size());
     row->limit = new_token_limit(request, length, config);
-    row->ids.reserve(static_cast<size_t>(length + row->limit));
-    row->result.output_ids.reserve(static_cast<size_t>(row->limit));
+    // A model without a context limit sets none here either.
+    const auto expected = static_cast<size_t>(std::min<int64_t>(row->limit, kMostExpected));
+    row->ids.reserve(static_cast<size_t>(length) + expected);
+    row->result.output_ids.reserve(expected);
     row->eos = request.eos_token_ids;
     row->sampler =
         std::make_unique<Sampler>(request.sampling,
@@ -177,8 +182,9 @@ void Generation::plan_step() {
     if (!row.running() || row.in_prompt() != prefill) continue;
     const int64_t room = options_.prefill_chunk - static_cast<int64_t>(ids_.size());
     const int64_t left = static_cast<int64_t>(row.ids.size()) - row.fed;
-    const int64_t count = prefill ? std::min(left, room) : 1;
-    if (count > 0) plan_row(static_cast<int32_t>(r), static_cast<int32_t>(count));
+    const auto index = static_cast<int32_t>(r);
+    const int64_t count = prefill ? std::min({left, room, session_.cache().step_limit(index)}) : 1;
+    if (count > 0) plan_row(index, static_cast<int32_t>(count));
   }
 }
 

@@ -1,7 +1,19 @@
+#include <array>
+
+#include "larder/models/mamba.h"
 #include "larder/models/model.h"
+#include "larder/models/recurrent_gemma.h"
 
 namespace larder {
+namespace {
 
-std::span<const Architecture> architectures() { return {}; }
+constexpr std::array kArchitectures = {
+    Architecture{"MambaForCausalLM", "mamba", Mamba::load},
+    Architecture{"RecurrentGemmaForCausalLM", "recurrent_gemma", RecurrentGemma::load},
+};
+
+}  // namespace
+
+std::span<const Architecture> architectures() { return kArchitectures; }
 
 }  // namespace larder

@@ -65,19 +65,6 @@ void check_products(const ConfigReader& reader, const DecoderConfig& config) {
             "hidden_size", config.hidden_size);
 }
 
-std::optional<DType> read_dtype(const ConfigReader& reader) {
-  // Two spellings of one key; the newer one wins.
-  for (const std::string_view key : {"dtype", "torch_dtype"}) {
-    const auto name = reader.text(key);
-    if (!name || *name == "auto") continue;
-    const auto dtype = dtype_from_name(*name);
-    if (dtype && is_float(*dtype)) return dtype;
-    reader.problem(key, " ", in_quotes(*name), " is not a floating-point type that is supported");
-    return std::nullopt;
-  }
-  return std::nullopt;
-}
-
 void read_window(const ConfigReader& reader, const FamilyDefaults& defaults, DecoderConfig& out) {
   out.sliding_window =
       reader.size_or_null("sliding_window", defaults.sliding_window, 0, kMaxLength);
@@ -120,6 +107,19 @@ void take_layer_list(const ConfigReader& reader, const std::vector<std::string>&
 }
 
 }  // namespace
+
+std::optional<DType> read_dtype(const ConfigReader& reader) {
+  // Two spellings of one key; the newer one wins.
+  for (const std::string_view key : {"dtype", "torch_dtype"}) {
+    const auto name = reader.text(key);
+    if (!name || *name == "auto") continue;
+    const auto dtype = dtype_from_name(*name);
+    if (dtype && is_float(*dtype)) return dtype;
+    reader.problem(key, " ", in_quotes(*name), " is not a floating-point type that is supported");
+    return std::nullopt;
+  }
+  return std::nullopt;
+}
 
 void read_common_config(const ConfigReader& reader, const FamilyDefaults& defaults,
                         DecoderConfig& out) {

@@ -37,6 +37,9 @@ void read_common_config(const ConfigReader& reader, const FamilyDefaults& defaul
 void read_layer_types(const ConfigReader& reader, LayerType (*pattern)(int64_t layer),
                       DecoderConfig& out);
 
+// "dtype" or its older spelling "torch_dtype"; nullopt for absent, null and "auto".
+std::optional<DType> read_dtype(const ConfigReader& reader);
+
 enum class NullActivation { kRefused, kIsDefault };
 
 // silu, gelu or gelu_pytorch_tanh under `key`; `absent` where the key is absent.

@@ -1,20 +1,17 @@
 #include "larder/models/decoder.h"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
-#include <cstring>
 
 #include "larder/base/error.h"
+#include "larder/models/layers.h"
 #include "larder/models/sizes.h"
 
 namespace larder {
 
 std::shared_ptr<const Decoder> Decoder::load(const std::filesystem::path& folder,
                                              std::optional<DType> dtype, Allocator& allocator) {
-  if (dtype && *dtype != DType::kF32 && *dtype != DType::kF16 && *dtype != DType::kBF16) {
-    fail("dtype ", dtype_name(*dtype), " cannot be computed in; use f32, bf16 or f16");
-  }
+  check_compute_dtype(dtype);
   DecoderConfig config = read_decoder_config(folder);
   DecoderWeights weights = load_decoder_weights(folder, config, dtype, allocator);
   const DType stored = weights.stored_dtype == DType::kF64 ? DType::kF32 : weights.stored_dtype;
@@ -130,29 +127,11 @@ AttendArgs Decoder::attend_args(const Step& step, int64_t layer, const Buffers& 
   return args;
 }
 
-namespace {
-
-// A bound that changes rarely, so that a growing cache does not make the scratch grow at every
-// step.
-int64_t kv_bound(const Cache& cache, const Step& step) {
-  if (cache.max_len() >= 0) return cache.max_len();
-  int64_t longest = 0;
-  for (int32_t b = 0; b < step.batch; ++b)
-    longest = std::max(longest, cache.seq_len(step.slot[b]) + step.q_len(b));
-  constexpr int64_t kStep = 4096;
-  return (longest + kStep - 1) / kStep * kStep;
-}
-
-}  // namespace
-
 TensorView Decoder::forward(Exec& exec, const Step& step, std::span<const int32_t> ids,
                             std::span<const int32_t> logit_rows, Cache& cache,
                             AttentionKind kind) const {
   LARDER_ASSERT(ids.size() == static_cast<size_t>(step.total_q));
-  for (const int32_t id : ids) {
-    if (id < 0 || id >= config_.vocab_size)
-      fail("token id ", id, " is outside the vocabulary 0..", config_.vocab_size - 1);
-  }
+  check_ids(ids, config_.vocab_size);
   const auto num_logits = static_cast<int64_t>(logit_rows.size());
   exec.scratch.reset();
   exec.scratch.reserve(scratch_bytes(exec, step, num_logits, kv_bound(cache, step), kind));
@@ -161,7 +140,8 @@ TensorView Decoder::forward(Exec& exec, const Step& step, std::span<const int32_
     const Buffers b = take_buffers(
         exec, step.total_q, num_logits,
         [&](const Shape& shape, DType dtype) { return exec.scratch.take(shape, dtype); });
-    embed(exec, ids, b.x);
+    embed_ids(exec, weights_.embed, ids, static_cast<float>(config_.embedding_multiplier), dtype_,
+              b.x);
     rope_tables(step, b.cos_sin);
     for (int64_t layer = 0; layer < config_.num_hidden_layers; ++layer) {
       attention(exec, step, layer, cache, kind, b);
@@ -172,24 +152,6 @@ TensorView Decoder::forward(Exec& exec, const Step& step, std::span<const int32_
   } catch (...) {
     cache.cancel(step);
     throw;
-  }
-}
-
-// Gemma multiplies in the activations' dtype, the multiplier rounded to it first.
-void Decoder::embed(const Exec& exec, std::span<const int32_t> ids, const TensorView& x) const {
-  const int64_t n = config_.hidden_size;
-  const TensorView& table = weights_.embed;
-  const auto round = [&](float value) {
-    if (dtype_ == DType::kBF16) return bf16_to_f32(f32_to_bf16(value));
-    return dtype_ == DType::kF16 ? f16_to_f32(f32_to_f16(value)) : value;
-  };
-  const float multiplier = round(static_cast<float>(config_.embedding_multiplier));
-  const int64_t row_bytes = n * static_cast<int64_t>(dtype_size(table.dtype));
-  for (size_t i = 0; i < ids.size(); ++i) {
-    float* out = x.as<float>() + static_cast<int64_t>(i) * n;
-    exec.kernels.load(out, table.bytes() + ids[i] * row_bytes, table.dtype, n);
-    if (multiplier == 1) continue;
-    for (int64_t j = 0; j < n; ++j) out[j] = round(out[j] * multiplier);
   }
 }
 
@@ -214,66 +176,10 @@ void Decoder::norm(const Exec& exec, const TensorView& out, const TensorView& x,
                         static_cast<float>(config_.rms_norm_eps));
 }
 
-namespace {
-
-TensorView rows_of(const TensorView& x) {
-  return x.shape.rank() == 2 ? x : x.reshape({x.shape[0], x.shape[1] * x.shape[2]});
-}
-
-// x [rows, n] rounded to `compute` into `room`, stored as `stored`; x itself where there is nothing
-// to round.
-TensorView matmul_input(const Exec& exec, const TensorView& x, DType stored, DType compute,
-                        const TensorView& room) {
-  if (compute == DType::kF32) return x;
-  const TensorView out = TensorView::contiguous(room.data, stored, x.shape);
-  exec.kernels.round_rows(exec, out, x, compute);
-  return out;
-}
-
-}  // namespace
-
-// One product of an input: where it goes, the weights, and what is added last.
-struct Decoder::Product {
-  const TensorView& out;
-  const LinearWeights& weights;
-  const float* residual = nullptr;
-};
-
-// All products of one input x, in one call of the kernel.
 void Decoder::linear(const Exec& exec, const TensorView& x, std::initializer_list<Product> products,
                      const Buffers& b) const {
-  constexpr size_t kMost = 3;
-  LARDER_ASSERT(products.size() <= kMost);
-  std::array<MatmulArgs, kMost> args;
-  size_t n = 0;
-  const auto run = [&] {
-    exec.kernels.matmul(exec, std::span(args).first(n));
-    n = 0;
-  };
-  for (const Product& product : products) {
-    const DType input = exec.kernels.matmul_input(dtype_, product.weights.w.dtype);
-    // Weights of another type may want x in another form, for which there is room only after the
-    // others have read it.
-    if (n > 0 && args[n - 1].x.dtype != input) run();
-    const TensorView ready =
-        n > 0 ? args[n - 1].x : matmul_input(exec, rows_of(x), input, dtype_, b.rounded);
-    args[n++] = {rows_of(product.out), ready, product.weights.w, product.weights.bias,
-                 product.residual};
-  }
-  run();
+  larder::linear(exec, x, products, dtype_, b.rounded);
 }
-
-namespace {
-
-void add_to(const Exec& exec, const TensorView& x, const TensorView& y) {
-  exec.threads.parallel_for(x.count(), [&](int64_t begin, int64_t end, int /*thread*/) {
-    float* to = x.as<float>();
-    const float* from = y.as<float>();
-    for (int64_t i = begin; i < end; ++i) to[i] += from[i];
-  });
-}
-
-}  // namespace
 
 void Decoder::attention(Exec& exec, const Step& step, int64_t layer, Cache& cache,
                         AttentionKind kind, const Buffers& b) const {
@@ -309,11 +215,7 @@ void Decoder::add_block(const Exec& exec, const TensorView& input, const LinearW
 
 void Decoder::head(const Exec& exec, std::span<const int32_t> logit_rows, const Buffers& b) const {
   if (logit_rows.empty()) return;
-  const int64_t n = config_.hidden_size;
-  for (size_t i = 0; i < logit_rows.size(); ++i) {
-    std::memcpy(b.last.as<float>() + static_cast<int64_t>(i) * n,
-                b.x.as<float>() + logit_rows[i] * n, static_cast<size_t>(n) * sizeof(float));
-  }
+  gather_rows(b.last, b.x, logit_rows);
   norm(exec, b.last, b.last, weights_.final_norm);
   linear(exec, b.last, {{b.logits, {weights_.lm_head, nullptr}}}, b);
   if (config_.final_logit_softcapping > 0) {

@@ -12,6 +12,7 @@
 #include "larder/attention/attention.h"
 #include "larder/cache/cache.h"
 #include "larder/models/decoder_config.h"
+#include "larder/models/layers.h"
 #include "larder/models/model.h"
 #include "larder/models/weights.h"
 
@@ -41,11 +42,9 @@ class Decoder final : public Model {
 
  private:
   struct Buffers;
-  struct Product;
   template <class Take>
   Buffers take_buffers(const Exec& exec, int64_t tokens, int64_t num_logits,
                        const Take& take) const;
-  void embed(const Exec& exec, std::span<const int32_t> ids, const TensorView& x) const;
   void rope_tables(const Step& step, const TensorView& cos_sin) const;
   AttendArgs attend_args(const Step& step, int64_t layer, const Buffers& b) const;
   void attention(Exec& exec, const Step& step, int64_t layer, Cache& cache, AttentionKind kind,

@@ -1,15 +1,11 @@
 #include "larder/models/decoder_config.h"
 
-#include <system_error>
-
-#include "larder/base/file.h"
 #include "larder/base/json.h"
+#include "larder/models/config_file.h"
 #include "larder/models/family.h"
 
 namespace larder {
 namespace {
-
-constexpr size_t kMaxConfigBytes = size_t{16} << 20;
 
 // The first architecture of the list that is supported; without a list, what model_type says.
 const Family& choose_family(const JsonFields& config) {
@@ -32,20 +28,6 @@ const Family& choose_family(const JsonFields& config) {
           " is not supported (supported: ", supported_architectures(), ")");
 }
 
-// generation_config.json is the newer place of the ids, and often the complete one. Absent keys
-// leave what config.json says; null takes it away.
-void override_ids(const std::filesystem::path& path, DecoderConfig& out) {
-  const std::string what = path.string();
-  const Json json = parse_json(read_file(path, kMaxConfigBytes), what);
-  const JsonFields fields(json, what);
-  ConfigProblems problems(what);
-  const ConfigReader reader(fields, problems);
-  if (fields.has("bos_token_id")) out.bos_token_id = reader.id("bos_token_id", std::nullopt);
-  if (fields.has("pad_token_id")) out.pad_token_id = reader.id("pad_token_id", std::nullopt);
-  if (fields.has("eos_token_id")) out.eos_token_ids = reader.ids("eos_token_id", std::nullopt);
-  problems.throw_if_any();
-}
-
 }  // namespace
 
 DecoderConfig read_decoder_config(const Json& config, const std::string& what) {
@@ -66,14 +48,13 @@ DecoderConfig read_decoder_config(const Json& config, const std::string& what) {
 }
 
 DecoderConfig read_decoder_config(const std::filesystem::path& folder_or_file) {
-  std::error_code ignored;  // what cannot be looked at is refused by read_file with its reason
-  const bool folder = std::filesystem::is_directory(folder_or_file, ignored);
-  const auto path = folder ? folder_or_file / "config.json" : folder_or_file;
-  const std::string what = path.string();
-  const Json json = parse_json(read_file(path, kMaxConfigBytes), what);
-  DecoderConfig out = read_decoder_config(json, what);
-  const auto generation = path.parent_path() / "generation_config.json";
-  if (std::filesystem::exists(generation, ignored)) override_ids(generation, out);
+  const ConfigFile file = read_config_file(folder_or_file);
+  DecoderConfig out = read_decoder_config(file.json, file.what);
+  TokenIds ids{out.bos_token_id, out.pad_token_id, std::nullopt, out.eos_token_ids};
+  override_token_ids(file.folder, ids);
+  out.bos_token_id = ids.bos_token_id;
+  out.pad_token_id = ids.pad_token_id;
+  out.eos_token_ids = ids.eos_token_ids;
   return out;
 }
 

@@ -2,21 +2,15 @@
 #pragma once
 
 #include <filesystem>
-#include <memory>
+#include <optional>
 #include <vector>
 
 #include "larder/models/decoder_config.h"
-#include "larder/tensor/safetensors.h"
+#include "larder/models/weight_loader.h"
 
 namespace larder {
 
-// Matrices are [out, in], row-major, f32, f16 or bf16, at any alignment. Vectors are f32. An absent
-// bias or norm is null.
-struct LinearWeights {
-  TensorView w;
-  const float* bias = nullptr;
-};
-
+// See LinearWeights: matrices are [out, in], vectors f32, what is absent is null.
 struct LayerWeights {
   const float* input_norm = nullptr;  // [hidden_size]
   LinearWeights q, k, v, o;           // [heads * head_dim, hidden], o the other way round
@@ -27,19 +21,11 @@ struct LayerWeights {
   const float* post_mlp_norm = nullptr;
 };
 
-// Owns the mapping and whatever had to be converted. Immutable after load.
-struct DecoderWeights {
+struct DecoderWeights : LoadedWeights {
   TensorView embed;    // [vocab_size, hidden_size]
   TensorView lm_head;  // the same memory as embed where tied
   const float* final_norm = nullptr;
   std::vector<LayerWeights> layers;
-
-  DType stored_dtype = DType::kF32;  // of the embedding, as the file has it
-  size_t mapped_bytes = 0;           // used in place
-  size_t converted_bytes = 0;        // copied through the allocator
-
-  std::unique_ptr<SafetensorsFolder> files;
-  std::vector<Tensor> owned;
 };
 
 // Loads all weights that `config` asks for. `dtype`: what activations and matrices are rounded to;

@@ -226,9 +226,14 @@ TEST(Config, UnsupportedArchitectureNamesWhatWasFoundAndWhatIsSupported) {
     EXPECT_EQ(error.kind(), ErrorKind::kUnsupported);
     EXPECT_EQ(
         std::string(error.what()),
-        "m/config.json: architecture \"GPT2LMHeadModel\", model_type \"gpt2\" is not supported "
-        "(supported: LlamaForCausalLM, MistralForCausalLM, Gemma2ForCausalLM)");
+        str("m/config.json: architecture \"GPT2LMHeadModel\", model_type \"gpt2\" is not supported "
+            "(supported: ",
+            supported_architectures(), ")"));
   }
+  const std::string all = supported_architectures();
+  for (const char* name :
+       {kLlama, kMistral, kGemma2, "MambaForCausalLM", "RecurrentGemmaForCausalLM"})
+    EXPECT_NE(all.find(name), std::string::npos) << name;
 }
 
 TEST(Config, AllFaultsAreInOneLine) {

@@ -2,8 +2,10 @@
 // (tests/data/configs/README.md).
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <filesystem>
+#include <limits>
 #include <string>
 
 #include "larder/base/error.h"
@@ -11,6 +13,9 @@
 #include "larder/base/json.h"
 #include "larder/models/decoder_config.h"
 #include "larder/models/family.h"
+#include "larder/models/mamba_config.h"
+#include "larder/models/model.h"
+#include "larder/models/recurrent_gemma_config.h"
 #include "larder/models/sizes.h"
 
 namespace larder {
@@ -102,12 +107,69 @@ void expect_refused(const Json& config, const std::string& file) {
   }
 }
 
+// Bytes of state of one row as the index counts them: both parts in bf16, or the state in f32.
+int64_t conv_bytes(const LayerSpec& spec) {
+  return 2 * int64_t{spec.conv_channels} * spec.conv_kernel;
+}
+
+TEST(ConfigsFolder, Mamba) {
+  const Json& entry = index()["mamba-130m"];
+  const MambaConfig got = read_mamba_config(folder() / "mamba-130m.json");
+  const Json& want = entry["resolved"];
+  EXPECT_EQ(got.num_hidden_layers, want["num_hidden_layers"].get<int64_t>());
+  EXPECT_EQ(got.hidden_size, want["hidden_size"].get<int64_t>());
+  EXPECT_EQ(got.intermediate_size, want["intermediate_size"].get<int64_t>());
+  EXPECT_EQ(got.vocab_size, want["vocab_size"].get<int64_t>());
+  EXPECT_EQ(got.layer_norm_epsilon, want["norm_eps"].get<double>());
+  EXPECT_EQ(got.tie_word_embeddings, want["tie_word_embeddings"].get<bool>());
+  EXPECT_EQ(got.token_ids.eos_token_ids, want["eos_token_ids"].get<std::vector<int64_t>>());
+  EXPECT_EQ(got.dtype, DType::kF32);
+  EXPECT_EQ(num_parameters(got), entry["params"]["computed"].get<int64_t>());
+  const LayerSpec spec = mamba_layer_spec(got);
+  EXPECT_EQ(conv_bytes(spec), entry["state"]["conv_bytes_per_layer"].get<int64_t>());
+  EXPECT_EQ(2 * spec.state_size, entry["state"]["ssm_bytes_per_layer"].get<int64_t>());
+}
+
+TEST(ConfigsFolder, RecurrentGemma) {
+  const Json& entry = index()["recurrentgemma-2b"];
+  const RecurrentGemmaConfig got = read_recurrent_gemma_config(folder() / "recurrentgemma-2b.json");
+  const Json& want = entry["resolved"];
+  EXPECT_EQ(got.num_hidden_layers, want["num_hidden_layers"].get<int64_t>());
+  EXPECT_EQ(got.hidden_size, want["hidden_size"].get<int64_t>());
+  EXPECT_EQ(got.intermediate_size / 2, want["mlp_width_each"].get<int64_t>());
+  EXPECT_EQ(got.num_attention_heads, want["num_attention_heads"].get<int64_t>());
+  EXPECT_EQ(got.num_key_value_heads, want["num_key_value_heads"].get<int64_t>());
+  EXPECT_EQ(got.head_dim, want["head_dim"].get<int64_t>());
+  EXPECT_EQ(got.attention_window_size, want["window"].get<int64_t>());
+  EXPECT_EQ(got.max_position_embeddings, std::numeric_limits<int64_t>::max());
+  EXPECT_EQ(got.tie_word_embeddings, want["tie_word_embeddings"].get<bool>());
+  EXPECT_EQ(got.token_ids.eos_token_ids, want["eos_token_ids"].get<std::vector<int64_t>>());
+  EXPECT_EQ(got.rms_norm_eps, want["norm_eps"].get<double>());
+  EXPECT_EQ(num_parameters(got), entry["params"]["computed"].get<int64_t>());
+  const Json& types = entry["layer_types"];
+  const std::vector<LayerSpec> specs = recurrent_gemma_layer_specs(got);
+  ASSERT_EQ(specs.size(), types.size());
+  for (size_t i = 0; i < types.size(); ++i) {
+    const bool state = specs[i].kind == LayerKind::kState;
+    EXPECT_EQ(state ? "recurrent" : "sliding_attention", types[i].get<std::string>()) << i;
+    EXPECT_EQ(specs[i].window, state ? 0 : want["window"].get<int64_t>()) << i;
+  }
+  EXPECT_EQ(conv_bytes(specs[0]), entry["state"]["conv_bytes_per_layer"].get<int64_t>());
+  EXPECT_EQ(4 * specs[0].state_size, entry["state"]["lru_bytes_per_layer"].get<int64_t>());
+  expect_frequencies(rope_inv_freq(got.rope), entry["rope"]);
+}
+
 TEST(ConfigsFolder, EveryFileResolvesOrIsRefusedByName) {
   int resolved = 0, refused = 0;
   for (const auto& [name, entry] : index().items()) {
     SCOPED_TRACE(name);
     const Json config = config_of(entry);
-    const bool exists = find_family(config["architectures"][0].get<std::string>()) != nullptr;
+    const auto architecture = config["architectures"][0].get<std::string>();
+    const bool exists = find_family(architecture) != nullptr;
+    // Those have a reader and a test of their own.
+    if (std::ranges::find(architectures(), architecture, &Architecture::name) !=
+        architectures().end())
+      continue;
     if (exists && entry["expect"]["status"] == "supported") {
       expect_resolved(read_decoder_config(folder() / entry["file"].get<std::string>()), entry);
       ++resolved;
@@ -117,7 +179,7 @@ TEST(ConfigsFolder, EveryFileResolvesOrIsRefusedByName) {
     }
   }
   EXPECT_EQ(resolved, 14);
-  EXPECT_EQ(refused, 20);
+  EXPECT_EQ(refused, 18);
 }
 
 // The flags alone, under an architecture that is read: still no silent half of the model.

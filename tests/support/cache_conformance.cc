@@ -5,6 +5,7 @@
 #include <string>
 
 #include "larder/base/error.h"
+#include "larder/cache/mamba_cache.h"
 
 namespace larder::test {
 namespace {
@@ -133,10 +134,70 @@ class Runner {
   int number_ = 0;
 };
 
+// MambaCache: states in and out, no keys and values.
+class MambaRunner {
+ public:
+  MambaRunner(const ConformanceCase& test, Comparison& result)
+      : test_(test),
+        result_(result),
+        cache_(make(test.json())),
+        mamba_(cache_, host_, test.json().at("batch")) {}
+
+  void run() {
+    for (const Json& op : test_.json().at("ops")) {
+      where_ = str("op ", number_++, " ", op.at("op").get<std::string>());
+      if (op.at("op") == "update") {
+        update(op);
+      } else if (op.at("op") == "reset") {
+        mamba_.reset();
+        for (int32_t layer = 0; layer < cache_.num_layers(); ++layer) {
+          if (!all_zero(mamba_.conv_states(layer)) || !all_zero(mamba_.ssm_states(layer)))
+            result_.note(str(where_, ", layer ", layer, ": not all zero"));
+        }
+      } else {
+        fail("unknown MambaCache operation ", op.at("op").get<std::string>());
+      }
+    }
+  }
+
+ private:
+  Cache make(const Json& json) {
+    const int32_t channels = json.at("intermediate_size");
+    const Json& config = json.at("config");
+    LayerSpec spec{.kind = LayerKind::kState, .conv_channels = channels};
+    spec.conv_kernel = config.at("conv_kernel");
+    spec.state_size = channels * config.at("state_size").get<int64_t>();
+    const std::vector<LayerSpec> specs(config.at("num_hidden_layers").get<size_t>(), spec);
+    return CacheRegistry().make("mamba", specs, {}, host_);
+  }
+
+  void update(const Json& op) {
+    const int32_t layer = op.at("layer");
+    mamba_.update(layer, test_.tensor(op.at("conv")), test_.tensor(op.at("ssm")));
+    same("conv_state", mamba_.conv_states(layer), test_.tensor(op.at("conv_state")));
+    same("ssm_state", mamba_.ssm_states(layer), test_.tensor(op.at("ssm_state")));
+  }
+
+  void same(const std::string& what, const TensorView& got, const TensorView& expected) {
+    if (!(got.shape == expected.shape) ||
+        std::memcmp(got.data, expected.data, static_cast<size_t>(got.byte_size())) != 0)
+      result_.note(str(where_, ": ", what, " differs"));
+  }
+
+  const ConformanceCase& test_;
+  Comparison& result_;
+  HostAllocator host_;
+  Cache cache_;
+  MambaCache mamba_;
+  std::string where_;
+  int number_ = 0;
+};
+
 }  // namespace
 
 std::string cache_case_needs(const Json& json) {
   const std::string kind = json.at("class");
+  if (kind == "MambaCache") return {};
   if (kind != "DynamicCache" && kind != "StaticCache") return kind;
   if (json.at("config").is_null()) return {};
   const Json& config = json.at("config");
@@ -152,6 +213,7 @@ std::string cache_case_needs(const Json& json) {
 }
 
 void check_cache_case(const ConformanceCase& test, Comparison& result) {
+  if (test.json().at("class") == "MambaCache") return MambaRunner(test, result).run();
   Runner(test, result).run();
 }
 

@@ -65,6 +65,27 @@ void run_columns(const Batch& batch, int64_t begin, int64_t end, const TensorVie
   }
 }
 
+// The states that the case lists: of every row, the convolution's window and the recurrent state.
+void check_states(const ConformanceCase& test, const Json& final_cache, Cache& cache,
+                  Comparison& result) {
+  for (const Json& entry : final_cache) {
+    if (!entry.contains("conv_state")) continue;
+    const int32_t index = entry.at("layer");
+    StateLayer& layer = cache.state(index);
+    const auto compare = [&](const char* key, const float* (StateLayer::*part)(int32_t) const) {
+      const TensorView expected = test.tensor(entry.at(key));
+      const int64_t floats = expected.count() / expected.shape[0];
+      for (int64_t i = 0; i < expected.count(); ++i) {
+        const auto row = static_cast<int32_t>(i / floats);
+        result.check(str(key, " of layer ", index, " row ", row, " at ", i % floats),
+                     (layer.*part)(row)[i % floats], expected.as<float>()[i]);
+      }
+    };
+    compare("conv_state", &StateLayer::conv_of);
+    compare("ssm_state", &StateLayer::state_of);
+  }
+}
+
 }  // namespace
 
 void check_forward_case(const ConformanceCase& test, Session& session, Comparison& result) {
@@ -76,6 +97,8 @@ void check_forward_case(const ConformanceCase& test, Session& session, Compariso
       run_columns(batch, step.at("start"), step.at("end"), test.tensor(json.at("logits")), session,
                   result);
     }
+    if (json.contains("final_cache"))
+      check_states(test, json.at("final_cache"), session.cache(), result);
   } else {
     for (const Json& step : json.at("steps")) {
       const Batch batch = read_batch(test, step);

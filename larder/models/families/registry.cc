@@ -1,6 +1,7 @@
 #include <array>
 
 #include "larder/models/family.h"
+#include "larder/models/model.h"
 
 namespace larder {
 
@@ -34,6 +35,7 @@ std::string supported_architectures() {
   std::string names;
   for (const Family* family : kFamilies)
     names += str(names.empty() ? "" : ", ", family->architecture);
+  for (const Architecture& other : architectures()) names += str(", ", other.name);
   return names;
 }
 

@@ -1,0 +1,48 @@
+// Pieces of a forward pass that architectures share. Activations are f32; `compute` is what the
+// inputs of a matmul are rounded to.
+#pragma once
+
+#include <initializer_list>
+#include <span>
+
+#include "larder/cache/cache.h"
+#include "larder/models/weight_loader.h"
+#include "larder/tensor/kernels.h"
+
+namespace larder {
+
+// Throws for an id outside 0..vocab_size - 1.
+void check_ids(std::span<const int32_t> ids, int64_t vocab_size);
+
+// Most tokens that a row has after the step, rounded up so that a growing cache does not make the
+// scratch grow at every step.
+int64_t kv_bound(const Cache& cache, const Step& step);
+
+// x[i] = row ids[i] of `table`, times `multiplier`, each product rounded to `compute`. x: [ids,
+// hidden] f32.
+void embed_ids(const Exec& exec, const TensorView& table, std::span<const int32_t> ids,
+               float multiplier, DType compute, const TensorView& x);
+
+// One product of an input: where it goes, the weights, and what is added last.
+struct Product {
+  const TensorView& out;
+  const LinearWeights& weights;
+  const float* residual = nullptr;
+};
+
+// At most three products of one input x, in one call of the kernel. `rounded` is room for x
+// rounded to `compute`; it is not used when that is f32.
+void linear(const Exec& exec, const TensorView& x, std::initializer_list<Product> products,
+            DType compute, const TensorView& rounded);
+
+// x [rows, n] rounded to `compute` into `room`, as the kernel wants it beside weights of dtype
+// `weight`; x itself where there is nothing to round.
+TensorView matmul_input(const Exec& exec, const TensorView& x, DType weight, DType compute,
+                        const TensorView& room);
+
+void add_to(const Exec& exec, const TensorView& x, const TensorView& y);  // x += y, contiguous
+
+// out[i] = x[rows[i]]; both [.., n] f32 and contiguous.
+void gather_rows(const TensorView& out, const TensorView& x, std::span<const int32_t> rows);
+
+}  // namespace larder
