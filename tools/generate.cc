@@ -1,6 +1,7 @@
 // larder generate: text from a checkpoint.
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <iostream>
@@ -8,6 +9,7 @@
 
 #include "larder/base/file.h"
 #include "larder/base/json.h"
+#include "larder/generate/cache_ladder.h"
 #include "larder/generate/text_stream.h"
 #include "larder/models/origin.h"
 #include "tools/command.h"
@@ -30,7 +32,7 @@ struct Flags {
   DecodingFlags decoding;
   std::vector<std::string> stop;
   std::string save_cache, load_cache;
-  bool ignore_eos = false, json = false;
+  bool ignore_eos = false, json = false, automatic = false;
   CLI::Option *has_prompt = nullptr, *has_file = nullptr, *has_ids = nullptr;
   std::vector<CLI::Option*> sampling_flags;
 };
@@ -241,10 +243,25 @@ void show_found(const std::vector<BeamResult>& sequences, bool as_text) {
 // A row has no more places (and a model may have no limit).
 constexpr int64_t kMostTokens = std::numeric_limits<int32_t>::max();
 
+// --cache auto: the dynamic cache, and what to do when the limit is reached.
+std::unique_ptr<CacheLadder> ladder_for(const Flags& flags, const LoadedModel& loaded,
+                                        Session& session) {
+  if (!flags.automatic) return nullptr;
+  CacheLadder::Options options;
+  if (!flags.model.memory_limit.empty()) {
+    const size_t limit = parse_bytes("--memory-limit", flags.model.memory_limit);
+    options.free_bytes = limit - std::min(limit, loaded.memory().total().live);
+  }
+  options.say = [](const std::string& line) { std::cerr << line << std::endl; };
+  return std::make_unique<CacheLadder>(session, std::move(options));
+}
+
 int run(Flags& flags) {
   for (const CLI::Option* flag : flags.sampling_flags)
     flags.sampling.do_sample |= flag->count() > 0;
   check(flags);
+  flags.automatic = flags.model.cache == "auto";
+  if (flags.automatic) flags.model.cache = "dynamic";
   catch_interrupts();
   Seconds seconds;
   const auto start = Clock::now();
@@ -261,6 +278,7 @@ int run(Flags& flags) {
     file->load(session->cache(), cache_origin(flags.model.model, *loaded.model()));
     request.cached_tokens = session->cache().seq_len(0);
   }
+  const std::unique_ptr<CacheLadder> ladder = ladder_for(flags, loaded, *session);
   seconds.load = since(start);
 
   GenerationOptions options;
@@ -281,7 +299,8 @@ int run(Flags& flags) {
   if (beams && !flags.json) show_found(outcome.sequences, tokenizer.has_value());
   const Json result = report(outcome, flags, seconds, loaded);
   if (!flags.save_cache.empty()) {
-    save_cache(flags.save_cache, session->cache(), std::vector{outcome.ids},
+    const std::vector<std::vector<int32_t>> tokens = {outcome.ids};
+    save_cache(flags.save_cache, session->cache(), tokens,
                cache_origin(flags.model.model, *loaded.model()), session->allocator());
   }
   if (flags.json) {
@@ -299,6 +318,9 @@ void add_generate(CLI::App& parent, std::function<int()>& action) {
   CLI::App& app = *parent.add_subcommand("generate", "Generate text from a checkpoint");
   auto flags = std::make_shared<Flags>();
   flags->model.add_to(app);
+  CLI::Option& cache = *app.get_option("--cache");
+  cache.description(cache.get_description() +
+                    "; auto: dynamic until --memory-limit is reached, then ever smaller ones");
   flags->has_prompt = app.add_option("-p,--prompt", flags->prompt, "The prompt")->type_name("TEXT");
   flags->has_file =
       app.add_option("--prompt-file", flags->prompt_file, "A file that holds the prompt")

@@ -9,13 +9,23 @@ Session::Session(std::shared_ptr<const Model> model, const SessionOptions& optio
     : model_(std::move(model)),
       allocator_(allocator),
       attention_(options.attention),
-      rollback_(options.rollback),
-      cache_(registry.make(options.cache_implementation, model_->cache_layers(),
-                           {options.cache_dtype.value_or(model_->dtype()), options.max_cache_len,
-                            options.rollback, options.cache_config},
+      cache_options_{options.cache_dtype.value_or(model_->dtype()), options.max_cache_len,
+                     options.rollback, options.cache_config},
+      cache_(registry.make(options.cache_implementation, model_->cache_layers(), cache_options_,
                            allocator)),
       scratch_(allocator),
       threads_(choose_threads(options.threads)),
       exec_{choose_kernels(options.kernels), threads_, scratch_} {}
+
+TensorView Session::forward(const Step& step, std::span<const int32_t> ids,
+                            std::span<const int32_t> logit_rows) {
+  while (true) {
+    try {
+      return model_->forward(exec_, step, ids, logit_rows, cache_, attention_);
+    } catch (const OutOfMemory& error) {
+      if (!relief_ || !relief_(error)) throw;
+    }
+  }
+}
 
 }  // namespace larder

@@ -1,10 +1,12 @@
 // A model with everything that one generation needs beside it: cache, scratch, threads, kernel set.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
 
+#include "larder/base/error.h"
 #include "larder/cache/registry.h"
 #include "larder/models/model.h"
 
@@ -32,15 +34,18 @@ class Session {
   Session& operator=(const Session&) = delete;
 
   const Model& model() const { return *model_; }
+  const CacheOptions& cache_options() const { return cache_options_; }
   Cache& cache() { return cache_; }
   Exec& exec() { return exec_; }
   Allocator& allocator() { return allocator_; }
-  int64_t rollback() const { return rollback_; }  // see CacheOptions
+  int64_t rollback() const { return cache_options_.rollback; }  // see CacheOptions
 
   // One step of the model over this session's cache; see Model::forward.
   TensorView forward(const Step& step, std::span<const int32_t> ids,
-                     std::span<const int32_t> logit_rows) {
-    return model_->forward(exec_, step, ids, logit_rows, cache_, attention_);
+                     std::span<const int32_t> logit_rows);
+  // Called when a step runs out of memory; true tries the step again (CacheLadder).
+  void on_out_of_memory(std::function<bool(const OutOfMemory&)> relief) {
+    relief_ = std::move(relief);
   }
   // Empties the cache: the next generation starts anew.
   void reset() noexcept { cache_.reset(); }
@@ -49,11 +54,12 @@ class Session {
   std::shared_ptr<const Model> model_;
   Allocator& allocator_;
   AttentionKind attention_;
-  int64_t rollback_;
+  CacheOptions cache_options_;
   Cache cache_;
   Arena scratch_;
   ThreadPool threads_;
   Exec exec_;
+  std::function<bool(const OutOfMemory&)> relief_;
 };
 
 }  // namespace larder

@@ -24,6 +24,12 @@ std::vector<Kind> kinds() {
                              R"({"residual_length": 8, "backend": "hqq", "nbits": 8})",
                              R"({"residual_length": 8, "axis_key": -1, "q_group_size": 8})"})
     all.push_back({"quantized", config});
+  for (const char* config : {R"({"backend": "larder", "nbits": 8, "residual_length": 8})",
+                             R"({"backend": "larder", "nbits": 4, "residual_length": 8})"})
+    for (const char* model : {"llama-micro", "gemma2-micro"})
+      all.push_back({"quantized", config, model});
+  all.push_back({"mamba", "", "mamba-micro"});
+  all.push_back({"recurrent", "", "recurrentgemma-micro"});
   all.push_back({"offloaded", R"({"cache": "quantized", "cache_config": {"residual_length": 8}})"});
   return all;
 }
@@ -70,8 +76,8 @@ class TwoRows {
     }
     if (!generation_) {
       generation_ = std::make_unique<Generation>(
-          *session_, std::vector<Request>{{some_ids(70, 150, 1), 16, {}, {}, {}},
-                                          {some_ids(5, 150, 2), 16, {}, {}, {}}});
+          *session_, std::vector<Request>{{some_ids(70, 100, 1), 16, {}, {}, {}},
+                                          {some_ids(5, 100, 2), 16, {}, {}, {}}});
     }
     generation_->run();
   }
