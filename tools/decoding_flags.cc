@@ -29,6 +29,10 @@ void DecodingFlags::add_to(CLI::App& app) {
       ->type_name("DIR");
   has_lookup_ = add_number(app, "--prompt-lookup", lookup.prompt_lookup_num_tokens,
                            "Guess up to so many tokens from repetitions in prompt and text");
+  app.add_option("--context-shift", context_shift,
+                 "Go on when the context is full: keep the first KEEP tokens, drop the DISCARD "
+                 "behind them (default: half of what is not kept)")
+      ->type_name("KEEP[,DISCARD]");
 }
 
 void DecodingFlags::check(bool sampled, bool has_stop_strings) const {
@@ -38,6 +42,8 @@ void DecodingFlags::check(bool sampled, bool has_stop_strings) const {
     if (!draft_model.empty()) fail("give --draft-model or --prompt-lookup, not both");
     PromptLookup{lookup};
   }
+  if (shift() && (guesses || searches_beams()))
+    fail("--context-shift cannot be used with --num-beams, --draft-model or --prompt-lookup");
   if (searches_beams()) {
     if (sampled) fail("--num-beams searches and does not sample; leave the sampling flags out");
     if (has_stop_strings) fail("--stop cannot be used with --num-beams");
@@ -46,6 +52,20 @@ void DecodingFlags::check(bool sampled, bool has_stop_strings) const {
   }
   for (const CLI::Option* option : of_beams_)
     if (option->count() > 0) fail(option->get_name(), " needs --num-beams of 2 or more");
+}
+
+std::optional<ContextShiftParams> DecodingFlags::shift() const {
+  if (context_shift.empty()) return std::nullopt;
+  const auto numbers = parse_list<int64_t>("--context-shift", context_shift);
+  const auto at_least = [](const char* name, int64_t number, int64_t least) {
+    if (number < least) fail("--context-shift: ", name, " ", number, " must be at least ", least);
+  };
+  if (numbers.size() > 2)
+    fail("--context-shift ", in_quotes(context_shift), " must be KEEP or KEEP,DISCARD");
+  at_least("KEEP", numbers[0], 0);
+  if (numbers.size() == 1) return ContextShiftParams{numbers[0], 0};
+  at_least("DISCARD", numbers[1], 1);
+  return ContextShiftParams{numbers[0], numbers[1]};
 }
 
 int64_t DecodingFlags::rollback() const {

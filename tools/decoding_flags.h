@@ -3,6 +3,7 @@
 
 #include <CLI/CLI.hpp>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -20,6 +21,7 @@ struct DecodingFlags {
   BeamParams beams;
   std::string draft_model;
   PromptLookupParams lookup{0, 2};
+  std::string context_shift;
 
   void add_to(CLI::App& app);
   // Throws for combinations that make no sense, before anything is read.
@@ -27,6 +29,8 @@ struct DecodingFlags {
   bool searches_beams() const { return beams.num_beams > 1; }
   // Tokens that the model's cache must be able to take back.
   int64_t rollback() const;
+  // What --context-shift says; its discard is 0 where only KEEP is given.
+  std::optional<ContextShiftParams> shift() const;
   Speculation speculation(LoadedModel& loaded, int64_t needed) const;
 
  private:

@@ -125,7 +125,7 @@ struct Outcome {
   int64_t prompt_tokens_fed = 0, new_tokens = 0;
   bool guessed = false;
   int64_t drafted = 0, accepted = 0;
-  std::vector<int32_t> ids = {};  // prompt and output, of one sequence
+  std::vector<int32_t> ids = {};  // prompt and output, as the context holds them, of one sequence
 };
 
 Json json_of(const BeamResult& sequence) {
@@ -217,7 +217,7 @@ Outcome run_one(Session& session, Request request, GenerationOptions options, Se
           guessed,
           generation.drafted_tokens(),
           generation.accepted_tokens(),
-          generation.ids(0)};
+          generation.context_ids(0)};
 }
 
 // A stream of text, or of ids where there is no tokenizer.
@@ -242,6 +242,16 @@ void show_found(const std::vector<BeamResult>& sequences, bool as_text) {
 
 // A row has no more places (and a model may have no limit).
 constexpr int64_t kMostTokens = std::numeric_limits<int32_t>::max();
+
+// Places that a cache of fixed size needs.
+int64_t tokens_needed(const Flags& flags, int64_t prompt, int64_t context) {
+  const int64_t all = prompt + std::min({flags.max_new_tokens, context, kMostTokens - prompt});
+  const std::optional<ContextShiftParams> shift = flags.decoding.shift();
+  if (!shift) return all;
+  // A context that is never full shifts never, but must be one that could.
+  const int64_t least = std::min(shift->keep, kMostTokens) + std::min(shift->discard, kMostTokens);
+  return std::min(std::max(all, least + 2), std::max(context, prompt));
+}
 
 // --cache auto: the dynamic cache, and what to do when the limit is reached.
 std::unique_ptr<CacheLadder> ladder_for(const Flags& flags, const LoadedModel& loaded,
@@ -271,7 +281,8 @@ int run(Flags& flags) {
   const std::optional<CacheFile> file = open_cache(flags, request);
   const auto prompt = static_cast<int64_t>(std::max<size_t>(request.prompt_ids.size(), 1));
   const int64_t context = loaded.model()->info().max_position_embeddings;
-  const int64_t needed = prompt + std::min({flags.max_new_tokens, context, kMostTokens - prompt});
+  std::optional<ContextShiftParams> shift = flags.decoding.shift();
+  const int64_t needed = tokens_needed(flags, prompt, context);
   const Speculation speculation = flags.decoding.speculation(loaded, needed);
   const std::unique_ptr<Session> session = loaded.session(needed, flags.decoding.rollback());
   if (file) {
@@ -284,6 +295,9 @@ int run(Flags& flags) {
   GenerationOptions options;
   options.interrupted = interrupted;
   options.drafter = speculation.drafter;
+  if (shift && shift->discard == 0)
+    shift->discard = default_discard(shift->keep, context_length(*session));
+  options.context_shift = shift;
   if (tokenizer) options.make_text = stream_text(*tokenizer);
   if (!flags.json) {
     options.on_token = [&](const TokenEvent& event) {

@@ -51,6 +51,7 @@ class LarderQuantizedLayer final : public KVLayer {
   std::unique_ptr<Change> crop(std::span<const int64_t> len) override;
   // Coded keys that move are turned and quantized anew; values keep their codes.
   std::unique_ptr<Change> shift(int32_t row, const ContextShift& shift) override;
+  void check_can_shift(int64_t len, const ContextShift& shift) const override;
   void reset() noexcept override { rows_.clear(); }
   std::unique_ptr<CacheLayer> fork() const override;
   void for_each_block(FunctionRef<void(CacheBlock&)> body) const override;

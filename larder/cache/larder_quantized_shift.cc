@@ -21,6 +21,12 @@ int64_t source_of(const ContextShift& shift, int64_t position) {
 
 }  // namespace
 
+void LarderQuantizedLayer::check_can_shift(int64_t len, const ContextShift& /*shift*/) const {
+  if (first_needed(len) - options_.rollback < kBlock) return;
+  fail_as(ErrorKind::kUnsupported, "no context shift of a row of ", len,
+          " tokens: the sliding window of ", spec_.window, " has then dropped the first ones");
+}
+
 std::unique_ptr<Change> LarderQuantizedLayer::shift(int32_t row_index, const ContextShift& shift) {
   check_row(row_index);
   const Row& row = rows_[static_cast<size_t>(row_index)];

@@ -128,6 +128,9 @@ class CacheLayer {
   virtual std::unique_ptr<Change> crop(std::span<const int64_t> len) = 0;
   // Prepares a context shift of one row. Refuses (kUnsupported) where tokens would be missing.
   virtual std::unique_ptr<Change> shift(int32_t row, const ContextShift& shift) = 0;
+  // Refuses (kUnsupported) the shift of a row that was fed to this layer and has `len` tokens, as
+  // shift() would; so that a generation can ask before it begins.
+  virtual void check_can_shift(int64_t /*len*/, const ContextShift& /*shift*/) const {}
   virtual void reset() noexcept = 0;  // no rows, no tokens
 
   // A second layer with the same content that shares blocks with this one; either copies before it

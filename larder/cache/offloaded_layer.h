@@ -69,6 +69,9 @@ class OffloadedLayer final : public KVLayer {
   std::unique_ptr<Change> select_rows(std::span<const int32_t> source) override;
   std::unique_ptr<Change> crop(std::span<const int64_t> len) override;
   std::unique_ptr<Change> shift(int32_t row, const ContextShift& shift) override;
+  void check_can_shift(int64_t len, const ContextShift& shift) const override {
+    inner_->check_can_shift(len, shift);
+  }
   void reset() noexcept override;
   std::unique_ptr<CacheLayer> fork() const override;
   void for_each_block(FunctionRef<void(CacheBlock&)> body) const override {

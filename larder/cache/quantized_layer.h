@@ -44,6 +44,7 @@ class QuantizedLayer final : public KVLayer {
   std::unique_ptr<Change> select_rows(std::span<const int32_t> source) override;
   std::unique_ptr<Change> crop(std::span<const int64_t> len) override;
   std::unique_ptr<Change> shift(int32_t row, const ContextShift& shift) override;
+  void check_can_shift(int64_t len, const ContextShift& shift) const override;
   void reset() noexcept override { rows_.clear(); }
   std::unique_ptr<CacheLayer> fork() const override;
   void for_each_block(FunctionRef<void(CacheBlock&)> body) const override;

@@ -75,16 +75,19 @@ int64_t left(const ContextShift& shift, int64_t begin, int64_t end) {
 
 }  // namespace
 
+void QuantizedLayer::check_can_shift(int64_t /*len*/, const ContextShift& /*shift*/) const {
+  if (layout_.within_tokens()) return;
+  fail_as(ErrorKind::kUnsupported, "context shift: groups of ",
+          std::max(layout_.k.quantizer.group_size, layout_.v.quantizer.group_size),
+          " cross tokens of head_dim ", spec_.head_dim,
+          "; use a q_group_size that divides it, with axis 0 (quanto) or 1 (hqq)");
+}
+
 std::unique_ptr<Change> QuantizedLayer::shift(int32_t index, const ContextShift& shift) {
   LARDER_ASSERT(index >= 0 && index < batch());
   const QuantRow& row = row_at(index);
   check_shift(shift, row.len(), spec_.head_dim);
-  if (!layout_.within_tokens()) {
-    fail_as(ErrorKind::kUnsupported, "context shift: groups of ",
-            std::max(layout_.k.quantizer.group_size, layout_.v.quantizer.group_size),
-            " cross tokens of head_dim ", spec_.head_dim,
-            "; use a q_group_size that divides it, with axis 0 (quanto) or 1 (hqq)");
-  }
+  check_can_shift(row.len(), shift);
   const int64_t quantized = left(shift, 0, row.quantized);
   QuantRow shifted = make_row(quantized, 0, left(shift, row.quantized, row.len()));
   const Shifted move{layout_, shift, row, shifted};

@@ -55,6 +55,7 @@ class SlidingLayer final : public KVLayer {
   // Refuses (kUnsupported) a length whose window reaches back to tokens that are gone.
   std::unique_ptr<Change> crop(std::span<const int64_t> len) override;
   std::unique_ptr<Change> shift(int32_t row, const ContextShift& shift) override;
+  void check_can_shift(int64_t len, const ContextShift& shift) const override;
   void reset() noexcept override;
   std::unique_ptr<CacheLayer> fork() const override;
   void for_each_block(FunctionRef<void(CacheBlock&)> body) const override;

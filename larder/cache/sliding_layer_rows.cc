@@ -217,6 +217,15 @@ std::unique_ptr<Change> SlidingLayer::shift(int32_t row_index, const ContextShif
   });
 }
 
+// A ring may keep more than this asks for, but need not.
+void SlidingLayer::check_can_shift(int64_t len, const ContextShift& shift) const {
+  const int64_t needed = first_needed(len - shift.discard);
+  if (needed >= shift.keep || needed >= first_needed(len)) return;
+  fail_as(ErrorKind::kUnsupported, "a row of ", len, " tokens cannot shift by ", shift.discard,
+          ": behind the ", shift.keep + shift.discard, " kept and discarded ones a window of ",
+          spec_.window, " needs ", spec_.window - 1, " tokens more; discard fewer");
+}
+
 // Tokens [from, len) go to the positions from `to` on; what lay in between is gone.
 void SlidingLayer::move_up(Row& row, int64_t to, int64_t from) noexcept {
   const int64_t discard = from - to, capacity = storage_.capacity;

@@ -164,9 +164,21 @@ std::unique_ptr<Change> FixedStateLayer::crop(std::span<const int64_t> len) {
   });
 }
 
-std::unique_ptr<Change> FixedStateLayer::shift(int32_t /*row*/, const ContextShift& /*shift*/) {
+namespace {
+
+[[noreturn]] void refuse_shift() {
   fail_as(ErrorKind::kUnsupported,
           "a recurrent state cannot drop tokens: no context shift with state layers");
+}
+
+}  // namespace
+
+std::unique_ptr<Change> FixedStateLayer::shift(int32_t /*row*/, const ContextShift& /*shift*/) {
+  refuse_shift();
+}
+
+void FixedStateLayer::check_can_shift(int64_t /*len*/, const ContextShift& /*shift*/) const {
+  refuse_shift();
 }
 
 void FixedStateLayer::reset() noexcept {

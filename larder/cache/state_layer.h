@@ -32,6 +32,7 @@ class FixedStateLayer final : public StateLayer {
   // To its whole length, or to 0: what a state has taken in cannot be taken out.
   std::unique_ptr<Change> crop(std::span<const int64_t> len) override;
   std::unique_ptr<Change> shift(int32_t row, const ContextShift& shift) override;
+  void check_can_shift(int64_t len, const ContextShift& shift) const override;
   void reset() noexcept override;
   std::unique_ptr<CacheLayer> fork() const override;
   void for_each_block(FunctionRef<void(CacheBlock&)> body) const override;

@@ -43,6 +43,7 @@ BeamSearch::BeamSearch(Session& session, const std::vector<Request>& requests,
   for (const Request& request : requests)
     if (request.cached_tokens > 0)
       fail("beam search begins with an empty cache; call reset() first");
+  if (options_.context_shift) fail("a context shift cannot be used with beam search");
   if (options_.prefill_chunk < 1)
     fail("prefill_chunk ", options_.prefill_chunk, " must be at least 1");
   for (size_t i = 0; i < requests.size(); ++i) check_request_for_beams(requests[i], i);

@@ -24,6 +24,7 @@ struct Generation::Row {
   std::vector<int32_t> prompt, ids;  // ids: prompt and output together
   int64_t fed = 0;                   // of ids, in the cache
   int64_t cached = 0;                // of those, there from the start
+  int64_t dropped = 0;               // of those, gone again by context shifts
   int64_t limit = 0;                 // new tokens at most
   std::vector<int32_t> chosen;       // by the step that runs
   std::vector<int32_t> eos;
@@ -33,6 +34,7 @@ struct Generation::Row {
   Result result;
 
   bool running() const { return result.finish_reason == FinishReason::kNone; }
+  int64_t held() const { return fed - dropped; }  // by the cache
   bool in_prompt() const { return fed < static_cast<int64_t>(prompt.size()); }
 };
 
@@ -47,10 +49,16 @@ Generation::Generation(Session& session, std::vector<Request> requests, Generati
     : session_(session),
       options_(std::move(options)),
       sampler_scratch_(static_cast<size_t>(session.model().info().vocab_size)) {
-  check_requests(requests, session, options_.make_text != nullptr);
+  const bool shifts = options_.context_shift.has_value();
+  check_requests(requests, session, options_.make_text != nullptr, shifts);
   if (options_.prefill_chunk < 1)
     fail("prefill_chunk ", options_.prefill_chunk, " must be at least 1");
   Drafter* const drafter = options_.drafter.get();
+  if (shifts) {
+    if (drafter)
+      fail("a context shift cannot be combined with guesses (a draft model or prompt lookup)");
+    shifter_ = std::make_unique<ContextShifter>(session, *options_.context_shift);
+  }
   if (drafter) check_drafter();
   const ModelInfo& config = session_.model().info();
   for (Request& request : requests) {
@@ -59,7 +67,7 @@ Generation::Generation(Session& session, std::vector<Request> requests, Generati
     row->ids = row->prompt;
     row->fed = row->cached = request.cached_tokens;
     const auto length = static_cast<int64_t>(row->prompt.size());
-    row->limit = new_token_limit(request, length, config);
+    row->limit = new_token_limit(request, length, config, shifts);
     // A model without a context limit sets none here either.
     const auto expected = static_cast<size_t>(std::min<int64_t>(row->limit, kMostExpected));
     row->ids.reserve(static_cast<size_t>(length) + expected);
@@ -90,6 +98,15 @@ Generation::Generation(Session& session, std::vector<Request> requests, Generati
 Generation::~Generation() = default;
 
 const std::vector<int32_t>& Generation::ids(size_t row) const { return rows_[row]->ids; }
+std::vector<int32_t> Generation::context_ids(size_t row) const {
+  std::vector<int32_t> ids = rows_[row]->ids;
+  if (!shifter_) return ids;
+  const auto gone = ids.begin() + static_cast<std::ptrdiff_t>(
+                                      std::min(shifter_->keep(), static_cast<int64_t>(ids.size())));
+  ids.erase(gone, gone + static_cast<std::ptrdiff_t>(rows_[row]->dropped));
+  return ids;
+}
+
 const Result& Generation::result(size_t row) const { return rows_[row]->result; }
 const std::vector<int32_t>& Generation::prompt_ids(size_t row) const { return rows_[row]->prompt; }
 
@@ -176,14 +193,26 @@ void Generation::plan_next() {
   size_t running = 0;
   for (size_t r = 0; r < rows_.size(); ++r) {
     const Row& row = *rows_[r];
-    if (!row.running()) continue;
+    if (!row.running() || !make_room(static_cast<int32_t>(r))) continue;
     feed_.assign(1, row.ids.back());
     if (!drafts_.empty()) {
       const std::vector<int32_t>& guesses = drafts_[running++].tokens;
       feed_.insert(feed_.end(), guesses.begin(), guesses.end());
     }
-    plan_.add(static_cast<int32_t>(r), feed_, row.fed, LogitsOf::kAll);
+    plan_.add(static_cast<int32_t>(r), feed_, row.held(), LogitsOf::kAll);
   }
+}
+
+// Shifts a row whose context is full; false when it cannot, and the row ends there.
+bool Generation::make_room(int32_t index) {
+  Row& row = *rows_[static_cast<size_t>(index)];
+  if (!shifter_ || !shifter_->full(row.held())) return true;
+  if (!shifter_->shift(index)) {
+    finish(row, index, FinishReason::kLength);
+    return false;
+  }
+  row.dropped += shifter_->discard();
+  return true;
 }
 
 bool Generation::step() {

@@ -3,11 +3,13 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "larder/generate/context_shift.h"
 #include "larder/generate/request.h"
 #include "larder/generate/sampler.h"
 #include "larder/generate/session.h"
@@ -54,6 +56,8 @@ struct GenerationOptions {
   MakeTokenText make_text;                          // none: ids only
   int32_t prefill_chunk = 512;                      // most prompt tokens a step
   std::shared_ptr<Drafter> drafter;                 // none: one new token a row and step
+  // What goes when a row's context is full; none: the row ends there. Not with a drafter.
+  std::optional<ContextShiftParams> context_shift;
 };
 
 // Runs the rows of one batch to their ends. Row r uses cache row r; the session's cache must be
@@ -69,7 +73,8 @@ class Generation {
 
   // One forward: a chunk of prompts, or for every row that still runs one token, or with a drafter
   // those guesses that stand and one token more. False when all rows have ended. When it throws
-  // (out of memory, say), tokens and cache are as they were, and it may be called again.
+  // (out of memory, say), tokens and cache are as they were, and it may be called again; a row
+  // whose context was shifted before stays so, and goes on from there.
   bool step();
   void run() {
     while (step()) {
@@ -81,8 +86,9 @@ class Generation {
   const std::vector<int32_t>& prompt_ids(
       size_t row) const;                              // with the bos that an empty prompt got
   const std::vector<int32_t>& ids(size_t row) const;  // prompt and output; the cache lacks the last
-  int64_t prompt_tokens() const;                      // of all rows
-  int64_t prompt_tokens_fed() const;                  // those that have been through the model
+  std::vector<int32_t> context_ids(size_t row) const;  // those of ids() that no shift has dropped
+  int64_t prompt_tokens() const;                       // of all rows
+  int64_t prompt_tokens_fed() const;                   // those that have been through the model
   int64_t new_tokens() const;
   int64_t drafted_tokens() const { return drafted_; }    // guesses that were verified
   int64_t accepted_tokens() const { return accepted_; }  // those of them that stood
@@ -94,6 +100,7 @@ class Generation {
   void draft();
   void plan_step();
   void plan_next();
+  bool make_room(int32_t index);
   void choose(const Step& step, const TensorView& logits);
   void choose_of(const Step& step, int32_t b, Row& row, const TensorView& logits);
   void take_chosen(const Step& step);
@@ -106,6 +113,7 @@ class Generation {
   std::vector<std::unique_ptr<Row>> rows_;
   StepPlan plan_;
   std::vector<Draft> drafts_;  // of the rows that run, in their order; empty without a drafter
+  std::unique_ptr<ContextShifter> shifter_;  // null: a full context is a row's end
   std::vector<int32_t> feed_, count_;
   bool decoding_ = false;  // the step is one of next tokens, not of prompts
   int64_t drafted_ = 0, accepted_ = 0;

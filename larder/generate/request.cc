@@ -11,14 +11,16 @@ std::vector<int32_t> with_bos(const Request& request, const ModelInfo& config) {
   return {static_cast<int32_t>(*config.bos_token_id)};
 }
 
-int64_t new_token_limit(const Request& request, int64_t prompt_length, const ModelInfo& config) {
+int64_t new_token_limit(const Request& request, int64_t prompt_length, const ModelInfo& config,
+                        bool shifts) {
+  if (shifts) return request.max_new_tokens;
   return std::min(request.max_new_tokens, config.max_position_embeddings - prompt_length + 1);
 }
 
 namespace {
 
 void check_request(const Request& request, const Model& model, const Cache& cache, bool has_text,
-                   size_t index) {
+                   bool shifts, size_t index) {
   const ModelInfo& config = model.info();
   const auto refuse = [&](auto... parts) { fail("request ", index, ": ", parts...); };
   const std::vector<int32_t> prompt = with_bos(request, config);
@@ -41,8 +43,8 @@ void check_request(const Request& request, const Model& model, const Cache& cach
            " tokens; at least one must be left to feed");
   }
   if (!request.stop_strings.empty() && !has_text) refuse("stop_strings need a tokenizer");
-  const int64_t stored =
-      length + std::max<int64_t>(new_token_limit(request, length, config) - 1, 0);
+  const int64_t more = shifts ? 0 : new_token_limit(request, length, config) - 1;
+  const int64_t stored = length + std::max<int64_t>(more, 0);
   if (request.max_new_tokens > 0 && cache.max_len() >= 0 && stored > cache.max_len()) {
     fail_as(ErrorKind::kNoRoom, "request ", index, ": ", length, " prompt and ",
             request.max_new_tokens, " new tokens need ", stored,
@@ -72,11 +74,12 @@ void check_cached(std::span<const Request> requests, const Cache& cache) {
 
 }  // namespace
 
-void check_requests(std::span<const Request> requests, Session& session, bool has_text) {
+void check_requests(std::span<const Request> requests, Session& session, bool has_text,
+                    bool shifts) {
   if (requests.empty()) fail("a batch of 0 requests");
   check_cached(requests, session.cache());
   for (size_t i = 0; i < requests.size(); ++i)
-    check_request(requests[i], session.model(), session.cache(), has_text, i);
+    check_request(requests[i], session.model(), session.cache(), has_text, shifts, i);
 }
 
 }  // namespace larder

@@ -25,11 +25,15 @@ struct Request {
 // The prompt, or the model's bos_token_id in the place of an empty one, if it has one.
 std::vector<int32_t> with_bos(const Request& request, const ModelInfo& info);
 
-// New tokens at most. The last one is never fed, so it needs no place in the context.
-int64_t new_token_limit(const Request& request, int64_t prompt_length, const ModelInfo& info);
+// New tokens at most. The last one is never fed, so it needs no place in the context. A context
+// that shifts sets no limit.
+int64_t new_token_limit(const Request& request, int64_t prompt_length, const ModelInfo& info,
+                        bool shifts = false);
 
 // Everything that can be said of a batch before it runs. Throws one Error that names the request
-// and the field; `has_text` says that stop strings can be followed.
-void check_requests(std::span<const Request> requests, Session& session, bool has_text);
+// and the field; `has_text` says that stop strings can be followed, `shifts` that a full context
+// is no end.
+void check_requests(std::span<const Request> requests, Session& session, bool has_text,
+                    bool shifts = false);
 
 }  // namespace larder

@@ -17,15 +17,25 @@ Session::Session(std::shared_ptr<const Model> model, const SessionOptions& optio
       threads_(choose_threads(options.threads)),
       exec_{choose_kernels(options.kernels), threads_, scratch_} {}
 
-TensorView Session::forward(const Step& step, std::span<const int32_t> ids,
-                            std::span<const int32_t> logit_rows) {
+template <class Action>
+auto Session::with_relief(const Action& action) {
   while (true) {
     try {
-      return model_->forward(exec_, step, ids, logit_rows, cache_, attention_);
+      return action();
     } catch (const OutOfMemory& error) {
       if (!relief_ || !relief_(error)) throw;
     }
   }
+}
+
+TensorView Session::forward(const Step& step, std::span<const int32_t> ids,
+                            std::span<const int32_t> logit_rows) {
+  return with_relief(
+      [&] { return model_->forward(exec_, step, ids, logit_rows, cache_, attention_); });
+}
+
+void Session::shift(int32_t row, std::span<const ContextShift> shifts) {
+  with_relief([&] { cache_.shift(row, shifts); });
 }
 
 }  // namespace larder

@@ -43,6 +43,8 @@ class Session {
   // One step of the model over this session's cache; see Model::forward.
   TensorView forward(const Step& step, std::span<const int32_t> ids,
                      std::span<const int32_t> logit_rows);
+  // Cache::shift of this session's cache, with the relief of a step.
+  void shift(int32_t row, std::span<const ContextShift> shifts);
   // Called when a step runs out of memory; true tries the step again (CacheLadder).
   void on_out_of_memory(std::function<bool(const OutOfMemory&)> relief) {
     relief_ = std::move(relief);
@@ -51,6 +53,9 @@ class Session {
   void reset() noexcept { cache_.reset(); }
 
  private:
+  template <class Action>
+  auto with_relief(const Action& action);
+
   std::shared_ptr<const Model> model_;
   Allocator& allocator_;
   AttentionKind attention_;
