@@ -2,7 +2,6 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <cmath>
 
 #include "larder/base/error.h"
 #include "larder/generate/beam_search.h"

@@ -104,6 +104,44 @@ TEST(Speculation, ADraftModelOfAnotherVocabularyIsRefusedWithBothNumbers) {
       << result.err;
 }
 
+TEST(Case48, AShiftedContextGoesOnAndItsCacheCanBeSaved) {
+  const TempFolder folder;
+  const std::string file = (folder.path() / "row.cache").string();
+  const Arguments shifted = {"--cache", "static",       "--max-cache-len", "16",  "-n",
+                             "60",      "--ignore-eos", "--context-shift", "2,7", "--save-cache",
+                             file,      "--json"};
+  Arguments all = {"generate", "-m", toy_folder("toy-llama"), "--prompt-ids", "1,5,9"};
+  all.insert(all.end(), shifted.begin(), shifted.end());
+  const CommandResult result = run_larder(all);
+  ASSERT_EQ(result.code, 0) << result.err;
+  const Json json = parse_json(result.out, "the output");
+  EXPECT_EQ(json.at("output_ids").size(), 60u);
+  EXPECT_EQ(json.at("finish_reason"), "length");
+  const CommandResult more = run_larder({"generate", "-m", toy_folder("toy-llama"), "--load-cache",
+                                         file, "--prompt-ids", "7", "-n", "3", "--json"});
+  ASSERT_EQ(more.code, 0) << more.err;
+  const Json prompt = parse_json(more.out, "the output").at("prompt_ids");
+  // 62 tokens fed in a context of 16: 7 shifts of 7 leave 13, and the newest one was not fed.
+  EXPECT_EQ(prompt.size(), 15u);
+  EXPECT_EQ(prompt[0], 1);
+  EXPECT_EQ(prompt[1], 5);
+  EXPECT_EQ(prompt[13], json.at("output_ids")[59]);
+}
+
+TEST(Case48, HalfOfWhatIsNotKeptGoesByDefault) {
+  const auto run = [](const std::string& shift) {
+    return parse_json(run_larder({"generate", "-m", toy_folder("toy-llama"), "--prompt-ids",
+                                  "1,5,9", "--cache", "static", "--max-cache-len", "16", "-n", "60",
+                                  "--ignore-eos", "--json", "--context-shift", shift})
+                          .out,
+                      "the output")
+        .at("output_ids");
+  };
+  EXPECT_EQ(run("2"), run("2,7"));
+  EXPECT_EQ(run("0"), run("0,8"));
+  EXPECT_NE(run("2"), run("2,12"));
+}
+
 TEST(Case45, FlagsThatContradictEachOtherAreOneLine) {
   const auto refused = [](const Arguments& more, const std::string& text) {
     const CommandResult result = generate(more);
@@ -124,6 +162,13 @@ TEST(Case45, FlagsThatContradictEachOtherAreOneLine) {
   refused({"--num-beams", "2", "--prompt-lookup", "4"}, "cannot be used with --num-beams");
   refused({"--prompt-lookup", "0"}, "prompt_lookup_num_tokens is 0");
   refused({"--prompt-lookup", "4", "--draft-model", "x"}, "not both");
+  refused({"--context-shift", "-1"}, "KEEP -1");
+  refused({"--context-shift", "2,0"}, "DISCARD 0");
+  refused({"--context-shift", "2,3,4"}, "KEEP or KEEP,DISCARD");
+  refused({"--context-shift", "x"}, "not a whole number");
+  refused({"--context-shift", "2", "--prompt-lookup", "4"}, "--context-shift cannot be used");
+  refused({"--context-shift", "2", "--num-beams", "2"}, "--context-shift cannot be used");
+  refused({"--context-shift", "2000,48"}, "needs a context longer than both");
   refused({"--num-beams", "3000"}, "vocabulary's 2048 ids");
 }
 
