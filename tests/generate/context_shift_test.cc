@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "larder/base/error.h"
+#include "larder/cache/convert.h"
 #include "larder/generate/beam_search.h"
 #include "larder/generate/generation.h"
 #include "larder/generate/speculation.h"
@@ -310,6 +311,20 @@ TEST(ContextShift, PenaltiesAndDrawsFollowAllTokensSeen) {
   std::ranges::sort(sorted);
   EXPECT_EQ(std::unique(sorted.begin(), sorted.end()) - sorted.begin(), 31)
       << "tokens that were dropped are not repeated either";
+}
+
+TEST(ContextShift, Case48_ACacheThatWasConvertedToOneThatCannotShiftEndsTheRow) {
+  HostAllocator host;
+  Session session(tiny(kShort, host), with_cache("dynamic"), host);
+  Generation generation(session, {{some_ids(5, 32, 7), 40, {}, {}, {}}}, shifting());
+  generation.step();
+  CacheOptions crossing = session.cache_options();
+  crossing.config = R"({"q_group_size": 64})";
+  convert_cache(session.cache(), "quantized", crossing, CacheRegistry(), host);
+  generation.run();
+  EXPECT_EQ(generation.result(0).output_ids.size(), 12u);
+  EXPECT_EQ(generation.result(0).finish_reason, FinishReason::kLength);
+  EXPECT_EQ(session.cache().seq_len(0), kContext);
 }
 
 class ContextShiftRefusals : public ::testing::Test {
