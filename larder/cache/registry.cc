@@ -20,6 +20,7 @@ CacheRegistry::CacheRegistry() {
   add({"dynamic", make_dynamic_layers, false});
   add({"dynamic_full", make_dynamic_full_layers, false});
   add({"static", make_static_layers, true});
+  add({"encoder_decoder", make_encoder_decoder_layers, false});
   // State layers are the same in every kind; these are the names that recurrent models use.
   add({"mamba", make_dynamic_layers, false});
   add({"recurrent", make_dynamic_layers, false});

@@ -41,6 +41,10 @@ class Session {
                      std::span<const int32_t> logit_rows) {
     return model_->forward(exec_, step, ids, logit_rows, cache_, attention_);
   }
+  // Encoder-decoder models: the sources of new rows; see Model::encode.
+  void encode(const Step& step, std::span<const int32_t> ids) {
+    model_->encode(exec_, step, ids, cache_, attention_);
+  }
   // Empties the cache: the next generation starts anew.
   void reset() noexcept { cache_.reset(); }
 
