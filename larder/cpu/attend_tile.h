@@ -32,7 +32,7 @@ enum class KVFormat : uint8_t {
 
 // How the codes of one side of one segment are read, the same for a whole call. head_dim is a
 // multiple of 16. A code stands for (code - zero) * scale or scale * code - zero, in f32 with each
-// operation rounded, as kv_value() of tensor/kv_dequant.h has it.
+// operation rounded, as kv_dequantize() of tensor/kv_dequant.h has it.
 struct KVCodes {
   int32_t segment = -1;  // -1: none
   int32_t bits = 0;      // 8, 4 or 2

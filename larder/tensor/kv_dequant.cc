@@ -1,5 +1,6 @@
 #include "larder/tensor/kv_dequant.h"
 
+#include <algorithm>
 #include <cstring>
 
 namespace larder {
@@ -24,20 +25,17 @@ float read_parameter(DType dtype, uintptr_t base, int64_t index) {
   }
 }
 
-// The group numbers of a token's channels, one after the other and without dividing: `index` is
-// the current one; after `left` more channels it takes a `step`, and then one every `period`; at
-// `limit` it begins again at 0.
+// The group numbers of a token's channels, in order and without dividing: the first `left`
+// channels are in group `index`, each `period` after them in one that is a `step` further; group
+// `limit` is group 0 again.
 struct GroupWalk {
   uintptr_t scale = 0, zero = 0;  // what the numbers count from
   int64_t index = 0, left = 1, period = 1, step = 1, limit = -1;
 
-  // Whether the group changed.
-  bool advance() {
-    if (--left > 0) return false;
+  void advance() {
     left = period;
     index += step;
     if (index == limit) index = 0;
-    return true;
   }
 };
 
@@ -54,7 +52,8 @@ GroupWalk aligned_walk(const KVSegment& segment, const KVQuant& quant, const KVT
 
 GroupWalk flat_walk(const KVView& view, const KVQuant& quant, const KVToken& token) {
   GroupWalk walk{.scale = static_cast<uintptr_t>(quant.scale_table[token.row])};
-  if (quant.zero_table != nullptr) walk.zero = static_cast<uintptr_t>(quant.zero_table[token.row]);
+  if (quant.form != KVForm::kSymmetric)
+    walk.zero = static_cast<uintptr_t>(quant.zero_table[token.row]);
   const int64_t tokens = quant.flat_tokens[token.row], group = quant.group_size;
   const int64_t vector = token.head * tokens + token.slot, first = vector * view.head_dim;
   if (quant.order == KVOrder::kFlatRows) {
@@ -70,6 +69,57 @@ GroupWalk flat_walk(const KVView& view, const KVQuant& quant, const KVToken& tok
   return walk;
 }
 
+// Code d is bits [d * bits, (d + 1) * bits) of the run; no byte behind the run is read.
+float code_of(const uint8_t* codes, int64_t bits, int64_t d) {
+  const int64_t bit = d * bits, shift = bit % 8;
+  uint32_t word = codes[bit / 8];
+  if (shift + bits > 8) word |= uint32_t{codes[bit / 8 + 1]} << 8;
+  return static_cast<float>(static_cast<int32_t>(word >> shift & ((1u << bits) - 1)));
+}
+
+// Eight codes lie in as many bytes as a code has bits.
+template <int kBits>
+void unpack_as(const uint8_t* codes, int64_t count, float* out) {
+  int64_t d = 0;
+  for (; d + 8 <= count; d += 8, codes += kBits) {
+    uint32_t word = 0;
+    std::memcpy(&word, codes, kBits);
+    for (int i = 0; i < 8; ++i, word >>= kBits)
+      out[d + i] = static_cast<float>(static_cast<int32_t>(word & ((1u << kBits) - 1)));
+  }
+  for (int64_t i = 0; d + i < count; ++i) out[d + i] = code_of(codes, kBits, i);
+}
+
+void unpack(const uint8_t* codes, int32_t bits, int64_t count, float* out) {
+  switch (bits) {
+    case 1:
+      return unpack_as<1>(codes, count, out);
+    case 2:
+      return unpack_as<2>(codes, count, out);
+    case 3:
+      return unpack_as<3>(codes, count, out);
+    case 4:
+      return unpack_as<4>(codes, count, out);
+    default:
+      for (int64_t d = 0; d < count; ++d) out[d] = static_cast<float>(codes[d]);
+  }
+}
+
+// Codes of one group to what they stand for.
+void widen(const KVQuant& quant, float scale, float zero, int64_t count, float* x) {
+  switch (quant.form) {
+    case KVForm::kScaleShift:
+      for (int64_t i = 0; i < count; ++i) x[i] = scale * x[i] - zero;
+      return;
+    case KVForm::kZeroScale:
+      for (int64_t i = 0; i < count; ++i) x[i] = (x[i] - zero) * scale;
+      return;
+    default:
+      const auto middle = static_cast<float>(1 << (quant.bits - 1));
+      for (int64_t i = 0; i < count; ++i) x[i] = (x[i] - middle) * scale;
+  }
+}
+
 }  // namespace
 
 uintptr_t kv_address(const KVSegment& segment, const KVSide& side, const KVToken& token) {
@@ -79,40 +129,18 @@ uintptr_t kv_address(const KVSegment& segment, const KVSide& side, const KVToken
   return side.data + static_cast<uintptr_t>(offset);
 }
 
-int32_t kv_code(const uint8_t* codes, int32_t bits, int64_t d) {
-  const int64_t bit = d * bits, shift = bit % 8;
-  uint32_t word = codes[bit / 8];
-  if (shift + bits > 8) word |= uint32_t{codes[bit / 8 + 1]} << 8;
-  return static_cast<int32_t>(word >> shift & ((1u << bits) - 1));
-}
-
-float kv_value(const KVQuant& quant, int32_t code, float scale, float zero) {
-  switch (quant.form) {
-    case KVForm::kScaleShift:
-      return scale * static_cast<float>(code) - zero;
-    case KVForm::kZeroScale:
-      return (static_cast<float>(code) - zero) * scale;
-    default:
-      return static_cast<float>(code - (1 << (quant.bits - 1))) * scale;
-  }
-}
-
 void kv_dequantize(const KVView& view, const KVSegment& segment, const KVSide& side,
                    const KVToken& token, float* out) {
   const KVQuant& quant = side.quant;
-  const auto* codes = reinterpret_cast<const uint8_t*>(kv_address(segment, side, token));
+  unpack(reinterpret_cast<const uint8_t*>(kv_address(segment, side, token)), quant.bits,
+         view.head_dim, out);
   GroupWalk walk = quant.order == KVOrder::kAligned ? aligned_walk(segment, quant, token)
                                                     : flat_walk(view, quant, token);
-  float scale = 0, zero = 0;
-  bool changed = true;
-  for (int64_t d = 0; d < view.head_dim; ++d) {
-    if (changed) {
-      scale = read_parameter(quant.dtype, walk.scale, walk.index);
-      if (quant.form != KVForm::kSymmetric)
-        zero = read_parameter(quant.dtype, walk.zero, walk.index);
-    }
-    out[d] = kv_value(quant, kv_code(codes, quant.bits, d), scale, zero);
-    changed = walk.advance();
+  for (int64_t d = 0; d < view.head_dim; d += walk.left, walk.advance()) {
+    const float scale = read_parameter(quant.dtype, walk.scale, walk.index);
+    const float zero =
+        quant.form == KVForm::kSymmetric ? 0 : read_parameter(quant.dtype, walk.zero, walk.index);
+    widen(quant, scale, zero, std::min(walk.left, view.head_dim - d), out + d);
   }
 }
 

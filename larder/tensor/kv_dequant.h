@@ -19,13 +19,8 @@ struct KVToken {
 // Where its elements (or codes) begin. In 64 bits throughout (cases 25).
 uintptr_t kv_address(const KVSegment& segment, const KVSide& side, const KVToken& token);
 
-// The code of channel d in a token's run of codes; reads no byte behind the run.
-int32_t kv_code(const uint8_t* codes, int32_t bits, int64_t d);
-
-// What a code stands for, in f32 with each operation rounded.
-float kv_value(const KVQuant& quant, int32_t code, float scale, float zero);
-
-// out[0 .. view.head_dim) = the token's head of a quantized side. Needs: quant_problem() is null.
+// What a quantized side's codes stand for, out[0 .. view.head_dim), in f32 with each operation
+// rounded. Needs: quant_problem() is null.
 void kv_dequantize(const KVView& view, const KVSegment& segment, const KVSide& side,
                    const KVToken& token, float* out);
 

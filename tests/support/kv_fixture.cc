@@ -101,7 +101,8 @@ void KVFixture::lay_out(Segment& store, KVSegment& segment, const KVLayout& layo
   int64_t slots = max_len + 1 + upto(9);
   int64_t block_size = layout.block_size > 0 ? layout.block_size : slots;
   // A page holds whole groups of tokens.
-  const int64_t group = std::lcm(int64_t{segment.k.quant.token_group}, segment.v.quant.token_group);
+  const int64_t group = std::max<int64_t>(
+      1, std::lcm(int64_t{segment.k.quant.token_group}, segment.v.quant.token_group));
   block_size = (block_size + group - 1) / group * group;
   if (layout.ring) slots = (slots + group - 1) / group * group;
   const int64_t pages = (slots + block_size - 1) / block_size;

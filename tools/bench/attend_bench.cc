@@ -5,6 +5,7 @@
 
 #include <cmath>
 #include <cstring>
+#include <ctime>
 #include <numeric>
 #include <string>
 #include <vector>
@@ -217,38 +218,50 @@ void decode(benchmark::State& state, const Kernels& set, const Shapes& shapes, i
   state.counters["of_bare"] = median(read) / median(run);
 }
 
-// Each storage by turns with bf16, so that both meet the same machine: how much longer bf16 takes.
+// Seconds of processor time, all threads together.
+double processor_seconds() {
+  return static_cast<double>(std::clock()) / static_cast<double>(CLOCKS_PER_SEC);
+}
+
+// Bf16 and another storage by turns, so that both meet the same machine: how much longer bf16
+// takes, by the clock and in processor time (which says little where threads wait for each other).
 void decode_codes(benchmark::State& state, const Kernels& set, const Shapes& shapes, int64_t kv_len,
                   const Storage& storage, int threads) {
   Machine machine(set, threads);
-  const Storage dense{.name = "bf16"};
   struct Side {
+    Side(Machine& on, const Shapes& shapes, int64_t kv_len, const Storage& storage)
+        : layers(cold_layers(shapes, kv_len, storage)),
+          problem(on.allocator, shapes, kv_len, 1, storage, layers) {}
+    void time(Machine& on) {
+      const double begin = processor_seconds();
+      const double all = seconds([&] {
+        for (int64_t layer = 0; layer < layers; ++layer)
+          on.kernels.attend(on.exec(), problem.of_layer(layer));
+      });
+      clock.push_back(all / static_cast<double>(layers));
+      processor.push_back((processor_seconds() - begin) / static_cast<double>(layers));
+    }
     int64_t layers;
     Problem problem;
-    std::vector<double> run{};
+    std::vector<double> clock, processor;
   };
-  const int64_t layers[2] = {cold_layers(shapes, kv_len, dense),
-                             cold_layers(shapes, kv_len, storage)};
-  Side sides[2] = {{layers[0], Problem(machine.allocator, shapes, kv_len, 1, dense, layers[0])},
-                   {layers[1], Problem(machine.allocator, shapes, kv_len, 1, storage, layers[1])}};
-  for (Side& side : sides)
-    if (!is_right(machine, side.problem)) return state.SkipWithError("wrong result");
+  Side bf16(machine, shapes, kv_len, {.name = "bf16"}), codes(machine, shapes, kv_len, storage);
+  if (!is_right(machine, bf16.problem) || !is_right(machine, codes.problem))
+    return state.SkipWithError("wrong result");
   for (auto _ : state) {
-    for (Side& side : sides) {
-      const double all = seconds([&] {
-        for (int64_t layer = 0; layer < side.layers; ++layer)
-          set.attend(machine.exec(), side.problem.of_layer(layer));
-      });
-      side.run.push_back(all / static_cast<double>(side.layers));
-    }
-    state.SetIterationTime(sides[1].run.back());
+    bf16.time(machine);
+    codes.time(machine);
+    state.SetIterationTime(codes.clock.back());
   }
-  std::vector<double> ratios;
-  for (size_t i = 0; i < sides[0].run.size(); ++i)
-    ratios.push_back(sides[0].run[i] / sides[1].run[i]);
-  state.counters["us"] = median(sides[1].run) * 1e6;
-  state.counters["bf16_us"] = median(sides[0].run) * 1e6;
-  state.counters["of_bf16"] = median(ratios);
+  const auto ratio = [](const std::vector<double>& a, const std::vector<double>& b) {
+    std::vector<double> ratios;
+    for (size_t i = 0; i < a.size(); ++i) ratios.push_back(a[i] / b[i]);
+    return median(ratios);
+  };
+  state.counters["processor_us"] = median(codes.processor) * 1e6;
+  state.counters["bf16_processor_us"] = median(bf16.processor) * 1e6;
+  state.counters["of_bf16"] = ratio(bf16.clock, codes.clock);
+  state.counters["of_bf16_processor"] = ratio(bf16.processor, codes.processor);
 }
 
 void prefill(benchmark::State& state, const Kernels& set, const Shapes& shapes, int64_t kv_len,

@@ -1,6 +1,6 @@
 // Keys and values that lie in codes: their parameters widened to f32 once a block, then codes
 // widened in registers. What a code stands for has the same bits whichever way it is read: each
-// operation is rounded, as in kv_value() of tensor/kv_dequant.h.
+// operation is rounded, as in kv_dequantize() of tensor/kv_dequant.h.
 //
 // T is the instruction set: T::V its vector (vec_*.h), T::transpose, T::field<shift, bits>(words)
 // (one field of each 32-bit word, as f32), T::codes<bits>(p, d) (codes d.. of a run, as f32).
@@ -189,10 +189,11 @@ void load_coded_row(const KVLanes& lanes, int64_t lane, int64_t head_dim, float*
 template <class T, class C, int kField = 0>
 inline void part_word(typename T::V word, const float* scale, const float* zero, float* k_tile) {
   using V = typename T::V;
+  constexpr int64_t kChannel = int64_t{kField} * kTileKeys;
   const V code = T::template field<kField * C::kBits, C::kBits>(word);
   const V s = C::kByChannel ? V::set1(scale[kField]) : V::load(scale);
   const V z = C::kByChannel ? V::set1(zero[kField]) : V::load(zero);
-  coded_value<C>(code, s, z).store(k_tile + kField * kTileKeys);
+  coded_value<C>(code, s, z).store(k_tile + kChannel);
   if constexpr (kField + 1 < 32 / C::kBits) part_word<T, C, kField + 1>(word, scale, zero, k_tile);
 }
 

@@ -80,7 +80,7 @@ void multiply_values(const StoredProduct& t) {
     load_strip<V, Strip, kVectors>(strip, key, right);
 #pragma GCC unroll 8
     for (int m = 0; m < kRows; ++m) {
-      const V left = V::set1(s.p[m * kTileKeys + key]);
+      const V left = V::set1(s.p[int64_t{m} * kTileKeys + key]);
 #pragma GCC unroll 8
       for (int n = 0; n < kVectors; ++n) sum[m][n] = fma(left, right[n], sum[m][n]);
     }
