@@ -10,6 +10,7 @@
 #include "larder/base/json.h"
 #include "larder/generate/text_stream.h"
 #include "tools/command.h"
+#include "tools/decoding_flags.h"
 #include "tools/interrupt.h"
 #include "tools/model_flags.h"
 #include "tools/numbers.h"
@@ -25,6 +26,7 @@ struct Flags {
   std::string prompt, prompt_file, prompt_ids;
   int64_t max_new_tokens = 128;
   SamplingParams sampling;
+  DecodingFlags decoding;
   std::vector<std::string> stop;
   bool ignore_eos = false, json = false;
   CLI::Option *has_prompt = nullptr, *has_file = nullptr, *has_ids = nullptr;
@@ -55,6 +57,7 @@ void check(const Flags& flags) {
   if (given != 1) fail("give one prompt: -p TEXT, --prompt-file FILE or --prompt-ids 1,2,3");
   if (flags.max_new_tokens < 0) fail("-n ", flags.max_new_tokens, " must not be negative");
   validate(flags.sampling);
+  flags.decoding.check(flags.sampling.do_sample, !flags.stop.empty());
 }
 
 std::optional<Tokenizer> find_tokenizer(const Flags& flags) {
@@ -81,7 +84,8 @@ double rate(int64_t tokens, double seconds) {
 }
 
 // Runs to the end; prefill ends with the first new token, which it gives.
-void run_timed(Generation& generation, Seconds& seconds) {
+template <class Generating>
+void run_timed(Generating& generation, Seconds& seconds) {
   auto start = Clock::now();
   bool more = true;
   while (more && !generation.prefilled()) more = generation.step();
@@ -91,82 +95,163 @@ void run_timed(Generation& generation, Seconds& seconds) {
   seconds.decode = since(start);
 }
 
-Json report(const Generation& generation, const Seconds& seconds, const LoadedModel& loaded) {
-  const Result& result = generation.result(0);
-  const int64_t decoded = std::max<int64_t>(generation.new_tokens() - 1, 0);
+// What came of a run: one sequence, or those of a beam search.
+struct Outcome {
+  std::vector<int32_t> prompt_ids;
+  std::vector<BeamResult> sequences;
+  int64_t prompt_tokens_fed = 0, new_tokens = 0;
+  bool guessed = false;
+  int64_t drafted = 0, accepted = 0;
+};
+
+Json json_of(const BeamResult& sequence) {
+  return {{"output_ids", sequence.output_ids},
+          {"text", sequence.text},
+          {"finish_reason", finish_reason_name(sequence.finish_reason)}};
+}
+
+Json report(const Outcome& outcome, const Flags& flags, const Seconds& seconds,
+            const LoadedModel& loaded) {
+  const int64_t decoded = std::max<int64_t>(outcome.new_tokens - 1, 0);
   const ModelInfo& info = loaded.model()->info();
   const TrackingAllocator& memory = loaded.memory();
-  return {{"prompt_ids", generation.prompt_ids(0)},
-          {"output_ids", result.output_ids},
-          {"text", result.text},
-          {"finish_reason", finish_reason_name(result.finish_reason)},
-          {"timing",
-           {{"load_seconds", seconds.load},
-            {"prompt_tokens", generation.prompt_tokens()},
-            {"prefill_seconds", seconds.prefill},
-            {"prefill_tokens_per_second", rate(generation.prompt_tokens_fed(), seconds.prefill)},
-            {"new_tokens", generation.new_tokens()},
-            {"decode_seconds", seconds.decode},
-            {"decode_tokens_per_second", rate(decoded, seconds.decode)}}},
-          {"memory",
-           {{"mapped_weight_bytes", info.mapped_weight_bytes},
-            {"converted_weight_bytes", info.converted_weight_bytes},
-            {"kv_bytes", memory.of("kv").peak},
-            {"scratch_bytes", memory.of("scratch").peak},
-            {"allocator_peak_bytes", memory.total().peak},
-            {"peak_resident_bytes", peak_resident_bytes()}}}};
+  Json out = json_of(outcome.sequences.at(0));
+  out["prompt_ids"] = outcome.prompt_ids;
+  out["timing"] = {{"load_seconds", seconds.load},
+                   {"prompt_tokens", outcome.prompt_ids.size()},
+                   {"prefill_seconds", seconds.prefill},
+                   {"prefill_tokens_per_second", rate(outcome.prompt_tokens_fed, seconds.prefill)},
+                   {"new_tokens", outcome.new_tokens},
+                   {"decode_seconds", seconds.decode},
+                   {"decode_tokens_per_second", rate(decoded, seconds.decode)}};
+  out["memory"] = {{"mapped_weight_bytes", info.mapped_weight_bytes},
+                   {"converted_weight_bytes", info.converted_weight_bytes},
+                   {"kv_bytes", memory.of("kv").peak},
+                   {"scratch_bytes", memory.of("scratch").peak},
+                   {"allocator_peak_bytes", memory.total().peak},
+                   {"peak_resident_bytes", peak_resident_bytes()}};
+  if (outcome.guessed)
+    out["speculation"] = {{"drafted_tokens", outcome.drafted},
+                          {"accepted_tokens", outcome.accepted}};
+  for (const BeamResult& sequence : outcome.sequences) {
+    if (!flags.decoding.searches_beams()) break;
+    out["sequences"].push_back(json_of(sequence));
+    out["sequences"].back()["score"] = sequence.score;
+  }
+  return out;
 }
 
 std::string figures(const Json& report) {
   const Json& timing = report.at("timing");
   const Json& memory = report.at("memory");
+  std::string guesses;
+  if (report.contains("speculation")) {
+    const Json& speculation = report.at("speculation");
+    guesses = str(speculation.at("drafted_tokens").get<int64_t>(), " drafted and ",
+                  speculation.at("accepted_tokens").get<int64_t>(), " accepted, ");
+  }
   return str(timing.at("prompt_tokens").get<int64_t>(), " prompt tokens, prefill ",
              fixed(timing.at("prefill_tokens_per_second"), 1), " tokens/s, ",
              timing.at("new_tokens").get<int64_t>(), " new tokens, decode ",
-             fixed(timing.at("decode_tokens_per_second"), 1), " tokens/s, KV ",
+             fixed(timing.at("decode_tokens_per_second"), 1), " tokens/s, ", guesses, "KV ",
              human_bytes(memory.at("kv_bytes").get<double>()), ", peak memory ",
              human_bytes(memory.at("peak_resident_bytes").get<double>()));
+}
+
+Request request_of(const Flags& flags, const Model& model,
+                   const std::optional<Tokenizer>& tokenizer) {
+  Request request{
+      prompt_ids(flags, tokenizer), flags.max_new_tokens, flags.sampling, {}, flags.stop};
+  if (!flags.ignore_eos) {
+    for (const int64_t id : model.info().eos_token_ids)
+      request.eos_token_ids.push_back(static_cast<int32_t>(id));
+  }
+  return request;
+}
+
+Outcome run_beams(Session& session, Request request, const BeamParams& params,
+                  GenerationOptions options, Seconds& seconds) {
+  BeamSearch search(session, {std::move(request)}, params, std::move(options));
+  run_timed(search, seconds);
+  const std::span<const BeamResult> found = search.results(0);
+  return {search.prompt_ids(0),
+          {found.begin(), found.end()},
+          search.prompt_tokens_fed(),
+          search.new_tokens()};
+}
+
+Outcome run_one(Session& session, Request request, GenerationOptions options, Seconds& seconds) {
+  const bool guessed = options.drafter != nullptr;
+  Generation generation(session, {std::move(request)}, std::move(options));
+  run_timed(generation, seconds);
+  BeamResult result;
+  static_cast<Result&>(result) = generation.result(0);
+  return {generation.prompt_ids(0),
+          {std::move(result)},
+          generation.prompt_tokens_fed(),
+          generation.new_tokens(),
+          guessed,
+          generation.drafted_tokens(),
+          generation.accepted_tokens()};
+}
+
+// A stream of text, or of ids where there is no tokenizer.
+void show(std::string_view text, std::span<const int32_t> ids, bool as_text) {
+  if (as_text) std::cout << text;
+  for (const int32_t id : ids)
+    if (!as_text && id >= 0) std::cout << id << ' ';
+  std::cout << std::flush;
+}
+
+// Found sequences are known at the end only. Several have a line with number and score before each.
+void show_found(const std::vector<BeamResult>& sequences, bool as_text) {
+  for (size_t i = 0; i < sequences.size(); ++i) {
+    if (sequences.size() > 1) {
+      std::cout << (i > 0 ? "\n\n" : "")
+                << str("=== ", i + 1, " of ", sequences.size(), ", score ",
+                       fixed(sequences[i].score, 4), "\n");
+    }
+    show(sequences[i].text, sequences[i].output_ids, as_text);
+  }
 }
 
 // A row has no more places (and a model may have no limit).
 constexpr int64_t kMostTokens = std::numeric_limits<int32_t>::max();
 
 int run(Flags& flags) {
-  check(flags);
   for (const CLI::Option* flag : flags.sampling_flags)
     flags.sampling.do_sample |= flag->count() > 0;
+  check(flags);
   catch_interrupts();
   Seconds seconds;
   const auto start = Clock::now();
   LoadedModel loaded(flags.model);
   const std::optional<Tokenizer> tokenizer = find_tokenizer(flags);
-  Request request{
-      prompt_ids(flags, tokenizer), flags.max_new_tokens, flags.sampling, {}, flags.stop};
-  if (!flags.ignore_eos) {
-    for (const int64_t id : loaded.model()->info().eos_token_ids)
-      request.eos_token_ids.push_back(static_cast<int32_t>(id));
-  }
+  Request request = request_of(flags, *loaded.model(), tokenizer);
   const auto prompt = static_cast<int64_t>(std::max<size_t>(request.prompt_ids.size(), 1));
   const int64_t context = loaded.model()->info().max_position_embeddings;
   const int64_t needed = prompt + std::min({flags.max_new_tokens, context, kMostTokens - prompt});
-  const std::unique_ptr<Session> session = loaded.session(needed);
+  const Speculation speculation = flags.decoding.speculation(loaded, needed);
+  const std::unique_ptr<Session> session = loaded.session(needed, flags.decoding.rollback());
   seconds.load = since(start);
 
   GenerationOptions options;
   options.interrupted = interrupted;
+  options.drafter = speculation.drafter;
   if (tokenizer) options.make_text = stream_text(*tokenizer);
   if (!flags.json) {
     options.on_token = [&](const TokenEvent& event) {
-      if (tokenizer)
-        std::cout << event.text << std::flush;
-      else if (event.id >= 0)
-        std::cout << event.id << ' ' << std::flush;
+      show(event.text, {&event.id, 1}, tokenizer.has_value());
       return true;
     };
   }
-  Generation generation(*session, {std::move(request)}, std::move(options));
-  run_timed(generation, seconds);
-  const Json result = report(generation, seconds, loaded);
+  const bool beams = flags.decoding.searches_beams();
+  const Outcome outcome = beams
+                              ? run_beams(*session, std::move(request), flags.decoding.beams,
+                                          std::move(options), seconds)
+                              : run_one(*session, std::move(request), std::move(options), seconds);
+  if (beams && !flags.json) show_found(outcome.sequences, tokenizer.has_value());
+  const Json result = report(outcome, flags, seconds, loaded);
   if (flags.json) {
     std::cout << result.dump(2) << std::endl;
   } else {
@@ -190,15 +275,20 @@ void add_generate(CLI::App& parent, std::function<int()>& action) {
                        ->type_name("N,N,...");
   add_number(app, "-n,--max-new-tokens", flags->max_new_tokens, "New tokens at most (default 128)");
   add_sampling(app, *flags);
+  flags->decoding.add_to(app);
   app.add_option("--stop", flags->stop, "End before this text; may be given several times")
       ->type_name("TEXT");
   app.add_flag("--ignore-eos", flags->ignore_eos, "Go on after an end token");
-  app.add_flag("--json", flags->json, "One JSON object: ids, text, finish_reason, timing, memory");
+  app.add_flag("--json", flags->json,
+               "One JSON object: ids, text, finish_reason, timing, memory; with beams `sequences`");
   app.footer(
-      "Greedy unless a sampling flag is given. The text goes to stdout, a line of figures to "
-      "stderr.\n\n"
+      "Greedy unless a sampling flag or --num-beams is given. The text goes to stdout as it comes "
+      "(found sequences at the end), a line of figures to stderr.\n\n"
       "Example:\n  larder generate -m models/toy/toy-llama -p 'To be, or not' -n 60 --temperature "
-      "0.8 --top-p 0.9 --seed 1");
+      "0.8 --top-p 0.9 --seed 1\n"
+      "  larder generate -m models/toy/toy-llama -p 'To be, or not' -n 24 --num-beams 4 "
+      "--num-return-sequences 2\n"
+      "  larder generate -m models/toy/toy-llama -p 'To be, or not' -n 60 --prompt-lookup 8");
   app.callback([flags, &action] { action = [flags] { return run(*flags); }; });
 }
 

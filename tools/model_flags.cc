@@ -87,10 +87,22 @@ LoadedModel::LoadedModel(const ModelFlags& flags)
   model_ = Model::load(flags.model, dtype, tracking_);
 }
 
-std::unique_ptr<Session> LoadedModel::session(int64_t needed) {
+std::unique_ptr<Session> LoadedModel::session(int64_t needed, int64_t rollback) {
   SessionOptions options = options_;
   if (options.max_cache_len == 0) options.max_cache_len = needed;
+  options.rollback = rollback;
   return std::make_unique<Session>(model_, options, tracking_);
+}
+
+std::unique_ptr<Session> LoadedModel::draft_session(const std::string& folder, int64_t needed,
+                                                    int64_t rollback) {
+  SessionOptions options = options_;
+  options.cache_implementation = "dynamic";
+  options.cache_config.clear();
+  options.max_cache_len = needed;
+  options.rollback = rollback;
+  return std::make_unique<Session>(Model::load(folder, std::nullopt, tracking_), options,
+                                   tracking_);
 }
 
 size_t peak_resident_bytes() {

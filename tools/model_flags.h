@@ -30,8 +30,12 @@ class LoadedModel {
   LoadedModel& operator=(const LoadedModel&) = delete;
 
   // A session; a cache of fixed size gets --max-cache-len, or `needed` tokens where the flag is not
-  // given.
-  std::unique_ptr<Session> session(int64_t needed);
+  // given. `rollback`: see CacheOptions.
+  std::unique_ptr<Session> session(int64_t needed, int64_t rollback = 0);
+  // A session of another model, with a dynamic cache and all else by the same flags. It and its
+  // model count towards memory() and the limit.
+  std::unique_ptr<Session> draft_session(const std::string& folder, int64_t needed,
+                                         int64_t rollback);
   const std::shared_ptr<const Model>& model() const { return model_; }
   const TrackingAllocator& memory() const { return tracking_; }
   // For sessions with other caches than the flags name.

@@ -22,7 +22,7 @@ constexpr const char* kStyle =
     "@media (prefers-color-scheme:dark){body{color:#e6e6e6;background:#16181c}"
     ".grid{stroke:#555}th,td{border-color:#444}}";
 
-std::string rate_text(double rate) { return fixed(rate, rate < 10 ? 1 : 0); }
+std::string rate_text(double rate) { return fixed(rate, rate > 0 && rate < 10 ? 1 : 0); }
 
 std::vector<const ProfileKind*> measured(const Profile& profile) {
   std::vector<const ProfileKind*> kinds;
@@ -164,11 +164,11 @@ Json profile_json(const Profile& profile) {
 std::string profile_html(const Profile& profile) {
   const int64_t context = common_context(profile);
   const std::string title = str("KV caches of ", escape_html(profile.model));
-  std::string html =
-      str("<!DOCTYPE html>\n<html lang=\"en\">\n<meta charset=\"utf-8\">\n<title>", title,
-          "</title>\n<style>", kStyle, "</style>\n<h1>", title, "</h1>\n<p>", "Computed in ",
-          profile.dtype, ", exact keys and values stored as ", profile.cache_dtype, ", ",
-          profile.threads, " threads, kernel set ", escape_html(profile.kernels), ".</p>\n");
+  std::string html = str("<!DOCTYPE html>\n<html lang=\"en\">\n<meta charset=\"utf-8\">\n<title>",
+                         title, "</title>\n<style>", kStyle, "</style>\n<h1>", title, "</h1>\n<p>",
+                         "Computed in ", profile.dtype, ", exact keys and values stored as ",
+                         profile.cache_dtype, ", ", profile.threads, " threads, kernel set ",
+                         escape_html(profile.kernels), ", threads: ", profile.threads, ".</p>\n");
   if (measured(profile).empty()) return html + "<p>No cache kind could run.</p>\n</html>\n";
   html += guide(profile, context) + key(profile);
   html += draw(chart(profile, "KV in memory", "bytes", true, &ProfilePoint::kv_bytes, human_bytes));

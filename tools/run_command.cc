@@ -16,6 +16,7 @@ constexpr std::array kCommands = {
     Command{"generate", add_generate}, Command{"bench", add_bench},
     Command{"score", add_score},       Command{"inspect", add_inspect},
     Command{"convert", add_convert},   Command{"profile", add_profile},
+    Command{"verify", add_verify},
 };
 
 int complain(const std::string& message, int code) {

@@ -97,7 +97,9 @@ std::string curve(const Chart& chart, const Axes& axes, size_t index) {
                 escape_html(line.name), ", ", static_cast<int64_t>(line.x[i]),
                 " tokens: ", chart.format(line.y[i]), "</title></circle>\n");
   }
-  return str("<path class=\"line\" stroke=\"", color, "\" d=\"", path, "\"/>\n", dots);
+  // Dashes let an equal line below show through.
+  return str("<path class=\"line\" stroke=\"", color, "\"",
+             index % 2 == 1 ? " stroke-dasharray=\"9 6\"" : "", " d=\"", path, "\"/>\n", dots);
 }
 
 }  // namespace

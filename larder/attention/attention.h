@@ -27,7 +27,8 @@ std::vector<std::string> attend_problems(const AttendArgs& args);
 void attend(const Exec& exec, AttentionKind kind, const AttendArgs& args);
 
 // What attend() will take from the scratch arena at most, for reserving it ahead of the step. Of
-// `args`, the shapes, q_start and the view's max_len count; pointers to data may be null.
+// `args`, the shapes, q_start and the view's lengths count; without those (len null) the sum of
+// max_len bounds the longest row. Pointers to data may be null.
 size_t attend_scratch_bytes(const Exec& exec, AttentionKind kind, const AttendArgs& args);
 
 // The plain form, see eager.cc. Needs: attend_problems(args) is empty.

@@ -7,6 +7,7 @@
 
 #include "larder/attention/attention.h"
 #include "larder/tensor/kv_dequant.h"
+#include "larder/tensor/kv_rows.h"
 
 namespace larder {
 namespace {
@@ -93,22 +94,18 @@ void attend_one(const Exec& exec, const AttendArgs& args, const Query& at, float
   if (args.lse) args.lse[at.token * heads + at.head] = sum == 0 ? kHidden : most + std::log(sum);
 }
 
-int64_t most_keys(const AttendArgs& args) {
-  int64_t keys = 0;
-  for (int32_t s = 0; s < args.kv.num_segments; ++s) keys += args.kv.segment[s].max_len;
-  return keys;
-}
-
 }  // namespace
 
 size_t eager_attend_scratch(const AttendArgs& args, int num_threads) {
-  return static_cast<size_t>(num_threads) * (Arena::padded(most_keys(args), DType::kF32) +
-                                             Arena::padded(args.kv.head_dim, DType::kF32));
+  return static_cast<size_t>(num_threads) *
+         (Arena::padded(longest_row(args.kv, args.batch), DType::kF32) +
+          Arena::padded(args.kv.head_dim, DType::kF32));
 }
 
 void eager_attend(const Exec& exec, const AttendArgs& args) {
   const Arena::Mark mark(exec.scratch);
-  const int64_t threads = exec.threads.size(), keys = most_keys(args), dim = args.kv.head_dim;
+  const int64_t threads = exec.threads.size(), keys = longest_row(args.kv, args.batch),
+                dim = args.kv.head_dim;
   // Rows padded apart, so that no two threads write to one cache line.
   const auto padded_floats = [](int64_t n) {
     return static_cast<int64_t>(Arena::padded(n, DType::kF32) / sizeof(float));

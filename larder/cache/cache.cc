@@ -62,6 +62,12 @@ int64_t Cache::tentative_limit(int32_t row) const {
   return least;
 }
 
+int64_t Cache::step_limit(int32_t row) const {
+  int64_t least = std::numeric_limits<int64_t>::max();
+  for (const auto& layer : layers_) least = std::min(least, layer->step_limit(row));
+  return least;
+}
+
 // All layers prepare before the first one changes, so an error on the way leaves every layer as it
 // was.
 template <class Prepare>

@@ -51,6 +51,9 @@ class Cache {
   int64_t max_len() const;             // -1 = unbounded
   // Most tokens of a tentative step for the row; 0 where a step cannot be taken back.
   int64_t tentative_limit(int32_t row) const;
+  // Most tokens of a step for the row that leave its bits as one token a step would; see
+  // CacheLayer.
+  int64_t step_limit(int32_t row) const;
 
   // Row i becomes old row source[i], in every layer (reorder_cache, batch_select_indices,
   // batch_repeat_interleave). An index outside 0..batch()-1 is refused.

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "larder/base/error.h"
+#include "larder/cache/check_step.h"
 #include "larder/tensor/kernels.h"
 
 namespace larder {
@@ -34,27 +35,8 @@ int64_t DenseLayer::max_len() const {
   return int64_t{storage_.max_blocks} * storage_.block_size;
 }
 
-void DenseLayer::check(const Step& step) const {
-  for (int32_t b = 0; b < step.batch; ++b) {
-    const int64_t len = seq_len(step.slot[b]);
-    const int64_t first = step.q_len(b) > 0 ? step.position[step.q_start[b]] : len;
-    if (first != len) {
-      fail("row ", step.slot[b], " of the cache holds ", len,
-           " tokens, but the step begins at position ", first);
-    }
-    const int64_t need = len + step.q_len(b);
-    if (need > INT32_MAX)
-      fail_as(ErrorKind::kNoRoom, "row ", step.slot[b], " would pass ", INT32_MAX, " tokens");
-    if (max_len() >= 0 && need > max_len()) {
-      fail_as(ErrorKind::kNoRoom, "the cache is full: row ", step.slot[b], " needs ", need,
-              " tokens (", len, " held and ", step.q_len(b), " new), but max_cache_len is ",
-              max_len());
-    }
-  }
-}
-
 void DenseLayer::reserve(const Step& step) {
-  check(step);
+  check_step(*this, step);
   int64_t most_blocks = 1;
   int32_t rows = batch();
   for (int32_t b = 0; b < step.batch; ++b) {

@@ -56,7 +56,6 @@ class DenseLayer final : public KVLayer {
     int64_t len = 0;
   };
 
-  void check(const Step& step) const;
   BlockPtr take_block();
   void make_writable(Row& row, int64_t new_len);
   void own_blocks(Row& row, int64_t from);

@@ -4,6 +4,7 @@
 
 #include <memory>
 #include <span>
+#include <string_view>
 #include <vector>
 
 #include "larder/cache/cache.h"
@@ -19,6 +20,11 @@ CacheLayers make_dynamic_full_layers(std::span<const LayerSpec>, const CacheOpti
 CacheLayers make_static_layers(std::span<const LayerSpec>, const CacheOptions&, const CacheMemory&);
 CacheLayers make_encoder_decoder_layers(std::span<const LayerSpec>, const CacheOptions&,
                                         const CacheMemory&);
+CacheLayers make_sliding_window_layers(std::span<const LayerSpec>, const CacheOptions&,
+                                       const CacheMemory&);
+CacheLayers make_hybrid_layers(std::span<const LayerSpec>, const CacheOptions&, const CacheMemory&);
+CacheLayers make_hybrid_chunked_layers(std::span<const LayerSpec>, const CacheOptions&,
+                                       const CacheMemory&);
 CacheLayers make_quantized_layers(std::span<const LayerSpec>, const CacheOptions&,
                                   const CacheMemory&);
 CacheLayers make_offloaded_layers(std::span<const LayerSpec>, const CacheOptions&,
@@ -27,6 +33,16 @@ CacheLayers make_offloaded_static_layers(std::span<const LayerSpec>, const Cache
                                          const CacheMemory&);
 CacheLayers make_offloaded_hybrid_layers(std::span<const LayerSpec>, const CacheOptions&,
                                          const CacheMemory&);
+
+// The quantized kind's own backend, {"backend": "larder"}.
+CacheLayers make_larder_quantized_layers(std::span<const LayerSpec>, const CacheOptions&,
+                                         const CacheMemory&);
+
+// What the four kinds of fixed size share: they differ in name only. A full layer is one block of
+// max_cache_len tokens a row; a sliding or chunked one a ring of the window, or of max_cache_len
+// where that is less.
+CacheLayers make_fixed_layers(std::string_view kind, std::span<const LayerSpec> specs,
+                              const CacheOptions& options, const CacheMemory& memory);
 
 std::unique_ptr<CacheLayer> make_state_layer(const LayerSpec&, Allocator&);
 

@@ -116,6 +116,9 @@ class CacheLayer {
   virtual int64_t tentative_limit(int32_t /*row*/) const {
     return std::numeric_limits<int64_t>::max();
   }
+  // Most tokens of a step for the row whose queries see what they would see if fed one by one. A
+  // longer step is right as well, but a kind that rounds shows more of it exact.
+  virtual int64_t step_limit(int32_t /*row*/) const { return std::numeric_limits<int64_t>::max(); }
 
   // Prepares row i := old row source[i] for every i; batch() becomes source.size(). Sources may
   // repeat. May throw. Rows that keep their place cost nothing.
@@ -164,6 +167,9 @@ class KVLayer : public CacheLayer {
   // Copies what the row keeps, oldest first, to k and v [num_kv_heads, kept, head_dim] of dtype().
   virtual void read(int32_t row, const TensorView& k, const TensorView& v) const = 0;
   virtual DType dtype() const = 0;
+  // 0 for a layer that keeps every token. Else the window after which it may drop tokens: it keeps
+  // at least the last sliding_window() - 1, those that a next query may see.
+  virtual int64_t sliding_window() const { return 0; }
   // Prepares that the layer holds these rows and no others, for conversion between kinds. Refuses
   // rows that begin too late for what the layer must be able to show.
   virtual std::unique_ptr<Change> assign(std::span<const RowTokens> rows) = 0;

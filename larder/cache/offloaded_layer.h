@@ -65,6 +65,7 @@ class OffloadedLayer final : public KVLayer {
   int64_t kept_len(int32_t row) const override { return inner_->kept_len(row); }
   void read(int32_t row, const TensorView& k, const TensorView& v) const override;
   DType dtype() const override { return inner_->dtype(); }
+  int64_t sliding_window() const override { return inner_->sliding_window(); }
   std::unique_ptr<Change> select_rows(std::span<const int32_t> source) override;
   std::unique_ptr<Change> crop(std::span<const int64_t> len) override;
   std::unique_ptr<Change> shift(int32_t row, const ContextShift& shift) override;

@@ -29,12 +29,29 @@ int64_t PaddedCache::next_position(int32_t row, int32_t layer) const {
 }
 
 int64_t PaddedCache::get_max_cache_shape(int32_t layer) const {
-  return cache_.layer(layer).max_len();
+  const int64_t window = cache_.kv(layer).sliding_window();
+  return window > 0 ? window : cache_.layer(layer).max_len();
 }
 
 std::pair<int64_t, int64_t> PaddedCache::get_mask_sizes(int64_t q_len, int32_t layer) const {
+  const int64_t columns = get_seq_length(layer), window = cache_.kv(layer).sliding_window();
+  const int64_t after = columns + q_len, capacity = get_max_cache_shape(layer);
+  const bool fixed = cache_.layer(layer).max_len() >= 0;
+  if (window == 0) return {fixed ? capacity : after, 0};
+  if (fixed && after <= window) return {window, 0};
+  const int64_t offset = std::max<int64_t>(columns - (window - 1), 0);
+  return {after - offset, offset};
+}
+
+// What the reference's layer holds now: all columns, or its last window - 1 (of fixed size:
+// window).
+Columns PaddedCache::kept_columns(int32_t layer) const {
+  const int64_t columns = get_seq_length(layer), window = cache_.kv(layer).sliding_window();
+  const bool fixed = cache_.layer(layer).max_len() >= 0;
   const int64_t capacity = get_max_cache_shape(layer);
-  return {capacity >= 0 ? capacity : get_seq_length(layer) + q_len, 0};
+  if (window == 0) return {0, columns, fixed ? capacity : columns};
+  const int64_t begin = std::max<int64_t>(columns - (fixed ? window : window - 1), 0);
+  return {begin, columns, fixed ? window : columns - begin};
 }
 
 void PaddedCache::check_update(int32_t layer, const TensorView& keys, const TensorView& values,
@@ -51,7 +68,7 @@ void PaddedCache::check_update(int32_t layer, const TensorView& keys, const Tens
   if (!pads_.empty() && static_cast<int64_t>(pads_.size()) != keys.shape[0]) {
     fail("padding given for ", pads_.size(), " rows, the update has ", keys.shape[0]);
   }
-  const int64_t columns = get_seq_length(layer), capacity = get_max_cache_shape(layer);
+  const int64_t columns = get_seq_length(layer), capacity = cache_.layer(layer).max_len();
   if (cache_position && *cache_position != columns) {
     fail("cache_position ", *cache_position, " where the next column is ", columns);
   }
@@ -110,39 +127,75 @@ KeyValues PaddedCache::update(int32_t layer, const TensorView& keys, const Tenso
   const Tensor k = pack(allocator_, keys, packed), v = pack(allocator_, values, packed);
   const Step step = packed.step();
   KVLayer& target = cache_.kv(layer);
+  std::optional<KeyValues> shown = old_and_new(layer, keys, values);
   target.reserve(step);
   target.append(exec_, k, v, step);
   target.commit(step);
   batch_ = keys.shape[0];
   columns_[static_cast<size_t>(layer)] += n;
-  return *keys_values(layer);
+  if (shown) return std::move(*shown);
+  return export_columns(batch_, layer, kept_columns(layer));
 }
 
-std::optional<KeyValues> PaddedCache::keys_values(int32_t index) const {
+// What an update of a sliding layer gives where that is not what the layer keeps afterwards: the
+// old columns that the new ones may see, and the new ones. To be called before the update.
+std::optional<KeyValues> PaddedCache::old_and_new(int32_t layer, const TensorView& keys,
+                                                  const TensorView& values) const {
+  const int64_t columns = get_seq_length(layer), n = keys.shape[2];
+  const int64_t window = cache_.kv(layer).sliding_window();
+  const bool fixed = cache_.layer(layer).max_len() >= 0;
+  if (window == 0 || (fixed && columns + n <= window)) return std::nullopt;
+  const int64_t begin = get_mask_sizes(n, layer).second;
+  KeyValues shown = export_columns(keys.shape[0], layer, {begin, columns, columns - begin + n});
+  const auto put = [&](const Tensor& to, const TensorView& from) {
+    for (int32_t row = 0; row < static_cast<int32_t>(keys.shape[0]); ++row) {
+      const int64_t padding = std::clamp<int64_t>(pad(row) - columns, 0, n);
+      copy_into(
+          to.view().slice(0, row, row + 1).slice(2, columns - begin + padding, columns - begin + n),
+          from.slice(0, row, row + 1).slice(2, padding, n));
+    }
+  };
+  put(shown.keys, keys);
+  put(shown.values, values);
+  return shown;
+}
+
+KeyValues PaddedCache::export_columns(int64_t batch, int32_t index, const Columns& columns) const {
   const KVLayer& layer = cache_.kv(index);
-  if (batch_ < 0 || get_seq_length(index) == 0) return std::nullopt;
-  const int64_t capacity = layer.max_len(),
-                columns = capacity >= 0 ? capacity : get_seq_length(index);
   const LayerSpec& spec = layer.spec();
-  const Shape shape{batch_, spec.num_kv_heads, columns, spec.head_dim};
+  const Shape shape{batch, spec.num_kv_heads, columns.count, spec.head_dim};
   KeyValues out{Tensor(allocator_, shape, layer.dtype(), "export"),
                 Tensor(allocator_, shape, layer.dtype(), "export")};
-  std::memset(out.keys.view().data, 0, static_cast<size_t>(out.keys.view().byte_size()));
-  std::memset(out.values.view().data, 0, static_cast<size_t>(out.values.view().byte_size()));
-  for (int32_t row = 0; row < static_cast<int32_t>(batch_); ++row) {
-    const int64_t len = layer.kept_len(row);
-    const Shape row_shape{spec.num_kv_heads, len, spec.head_dim};
+  for (const Tensor* side : {&out.keys, &out.values})
+    std::memset(side->view().data, 0, static_cast<size_t>(side->view().byte_size()));
+  for (int32_t row = 0; row < static_cast<int32_t>(batch); ++row) {
+    const int64_t kept = layer.kept_len(row);
+    const Shape row_shape{spec.num_kv_heads, kept, spec.head_dim};
     const Tensor k(allocator_, row_shape, layer.dtype(), "export"),
         v(allocator_, row_shape, layer.dtype(), "export");
     layer.read(row, k, v);
-    const auto place = [&](const Tensor& to) {
-      const int64_t first = std::min(pad(row), columns - len);
-      return to.view().slice(0, row, row + 1).slice(2, first, first + len).reshape(row_shape);
+    // The columns of what is kept, and of it what is wanted.
+    const int64_t first = pad(row) + layer.seq_len(row) - kept;
+    const int64_t begin = std::max(first, columns.begin), end = std::min(first + kept, columns.end);
+    if (begin >= end) continue;
+    const auto put = [&](const Tensor& to, const Tensor& from) {
+      copy_into(to.view()
+                    .slice(0, row, row + 1)
+                    .slice(2, begin - columns.begin, end - columns.begin)
+                    .reshape({spec.num_kv_heads, end - begin, spec.head_dim}),
+                from.view().slice(1, begin - first, end - first));
     };
-    copy_into(place(out.keys), k);
-    copy_into(place(out.values), v);
+    put(out.keys, k);
+    put(out.values, v);
   }
   return out;
+}
+
+std::optional<KeyValues> PaddedCache::keys_values(int32_t index) const {
+  if (batch_ < 0 || get_seq_length(index) == 0) return std::nullopt;
+  const Columns columns = kept_columns(index);
+  if (columns.count == 0) return std::nullopt;
+  return export_columns(batch_, index, columns);
 }
 
 void PaddedCache::crop(int64_t max_length) {

@@ -19,6 +19,11 @@ struct KeyValues {
                         // where nothing is kept
 };
 
+// Columns [begin, end) of a padded batch, of which a layer shows `count`, zeros behind `end`.
+struct Columns {
+  int64_t begin = 0, end = 0, count = 0;
+};
+
 // Methods bear the names that transformers gives them, and their meaning where that is right;
 // docs/parity.md lists where it is not. A column is an index of the padded batch: row r has its
 // first tokens from column pad(r) on. Borrows the cache, the exec and the allocator.
@@ -29,15 +34,17 @@ class PaddedCache {
 
   // keys, values: [batch, num_kv_heads, n, head_dim], any float dtype and strides. What lies in
   // padding columns is ignored. Gives what the layer keeps afterwards; a cache of fixed size gives
-  // its whole capacity. Refuses a batch that is not the cache's, a full cache, and a cache_position
-  // that is not the next column, before any write.
+  // its whole capacity, and a sliding layer what it kept before and the new columns. Refuses a
+  // batch that is not the cache's, a full cache, and a cache_position that is not the next column,
+  // before any write.
   KeyValues update(int32_t layer, const TensorView& keys, const TensorView& values,
                    std::optional<int64_t> cache_position = std::nullopt);
 
   int64_t get_seq_length(int32_t layer = 0) const;  // columns, padding included
   // {kv_length, kv_offset} that the mask of the next q_len columns must have.
   std::pair<int64_t, int64_t> get_mask_sizes(int64_t q_len, int32_t layer) const;
-  int64_t get_max_cache_shape(int32_t layer = 0) const;  // -1 = unbounded
+  // Columns that the layer can keep; -1 = unbounded. Of a sliding layer: its window.
+  int64_t get_max_cache_shape(int32_t layer = 0) const;
   int64_t pad(int32_t row) const;
   int64_t next_position(int32_t row,
                         int32_t layer = 0) const;  // of the next token: real tokens before it
@@ -58,6 +65,10 @@ class PaddedCache {
   void check_update(int32_t layer, const TensorView& keys, const TensorView& values,
                     std::optional<int64_t> cache_position) const;
   void select(std::span<const int32_t> source);
+  Columns kept_columns(int32_t layer) const;
+  KeyValues export_columns(int64_t batch, int32_t layer, const Columns& columns) const;
+  std::optional<KeyValues> old_and_new(int32_t layer, const TensorView& keys,
+                                       const TensorView& values) const;
   int64_t tokens(int32_t row, int64_t columns) const {
     return std::max<int64_t>(columns - pad(row), 0);
   }

@@ -67,6 +67,11 @@ QuantLayout::QuantLayout(const QuantSettings& settings, const LayerSpec& spec, D
          " tokens, and the residual holds at most ", most, " (residual_length ", residual_length,
          ")");
   }
+  // These are checked, and what codes and their parameters take is less a token.
+  exact_token_bytes = checked_mul(head_dim, dtype_bytes(dtype));
+  exact_head_bytes = checked_mul(exact_token_bytes, kExactBlock);
+  exact_side_bytes = checked_mul(exact_head_bytes, heads);
+  checked_mul(exact_side_bytes, 2);
   const auto tokens = static_cast<int64_t>(std::lcm(k.token_group, v.token_group));
   block_size = static_cast<int32_t>((kBlock + tokens - 1) / tokens * tokens);
   const auto take = [&](int64_t bytes) {
@@ -87,10 +92,6 @@ QuantLayout::QuantLayout(const QuantSettings& settings, const LayerSpec& spec, D
     side->scale_at = take(heads * side->param_head_stride);
     side->zero_at = take(heads * side->param_head_stride);
   }
-  exact_token_bytes = checked_mul(head_dim, dtype_bytes(dtype));
-  exact_head_bytes = checked_mul(exact_token_bytes, kExactBlock);
-  exact_side_bytes = checked_mul(exact_head_bytes, heads);
-  checked_mul(exact_side_bytes, 2);
 }
 
 int64_t QuantLayout::flat_scale_at(int which, int64_t tokens) const {

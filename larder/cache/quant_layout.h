@@ -31,7 +31,6 @@ struct QuantSideLayout {
   // Byte offsets within a block, and strides of the parameters (aligned).
   int64_t codes_at = 0, scale_at = 0, zero_at = 0;
   int64_t head_stride = 0, param_head_stride = 0, param_token_stride = 0;
-  // Flat: byte offsets per group within the row's run; see QuantLayout::flat_bytes.
   int64_t groups(int64_t elements) const { return elements / quantizer.group_size; }
 };
 

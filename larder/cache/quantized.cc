@@ -49,7 +49,7 @@ QuantMethod read_method(const JsonFields& fields) {
   const std::string backend = fields.string("backend").value_or("quanto");
   if (backend == "quanto") return QuantMethod::kQuanto;
   if (backend == "hqq") return QuantMethod::kHqq;
-  fail("cache_config: backend ", in_quotes(backend), "; there are: quanto, hqq");
+  fail("cache_config: backend ", in_quotes(backend), "; there are: quanto, hqq, larder");
 }
 
 }  // namespace
@@ -59,6 +59,8 @@ CacheLayers make_quantized_layers(std::span<const LayerSpec> specs, const CacheO
   const Json config =
       options.config.empty() ? Json::object() : parse_json(options.config, "cache_config");
   const JsonFields fields(config, "cache_config");
+  if (fields.string("backend") == "larder")
+    return make_larder_quantized_layers(specs, options, memory);
   const QuantMethod method = read_method(fields);
   for (const auto& [key, value] : config.items()) {
     if (std::ranges::find(kSettings, key) == kSettings.end()) {

@@ -63,6 +63,7 @@ class QuantizedLayer final : public KVLayer {
   int64_t first_flush(const QuantRow& row) const;
   void reserve_row(const Step& step, int32_t b);
   void write(const Exec& exec, const TensorView& x, int which, const Step& step) const;
+  void show_row(const QuantRow& row, size_t b, int32_t n);
   KVView view_of(const Step& step);
   void finish_step() noexcept;
   QuantRow make_row(int64_t quantized, int64_t flat_tokens, int64_t exact) const;

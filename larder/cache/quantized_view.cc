@@ -40,29 +40,31 @@ void QuantizedLayer::ViewArrays::resize(size_t batch, size_t code_blocks, size_t
   flat_tokens.assign(batch, 0);
 }
 
-KVView QuantizedLayer::view_of(const Step& step) {
-  const auto batch = static_cast<size_t>(step.batch);
-  const size_t code_stride = arrays_.code_table.size() / std::max<size_t>(batch, 1),
-               exact_stride = arrays_.exact_table.size() / std::max<size_t>(batch, 1);
-  KVView view{2, spec_.num_kv_heads, spec_.head_dim, {}};
-  for (size_t b = 0; b < batch; ++b) {
-    const QuantRow& row = row_at(step.slot[b]);
-    const int32_t n = step.q_len(static_cast<int32_t>(b));
-    for (size_t i = 0; i < row.codes.size(); ++i)
-      arrays_.code_table[b * code_stride + i] = address(row.codes[i]);
-    for (size_t i = 0; i < row.exact.size(); ++i)
-      arrays_.exact_table[b * exact_stride + i] = address(row.exact[i]);
-    arrays_.first[1][b] = row.quantized;
-    arrays_.begin[1][b] = static_cast<int32_t>(row.exact_begin);
-    arrays_.len[0][b] = static_cast<int32_t>(row.quantized);
-    arrays_.len[1][b] = static_cast<int32_t>(row.exact_len + n);
-    arrays_.flat_tokens[b] = static_cast<int32_t>(row.flat_tokens);
-    for (int which = 0; which < 2 && row.flat; ++which) {
-      if (layout_.side(which).aligned) continue;
-      arrays_.scale[which][b] = address(row.flat) + layout_.flat_scale_at(which, row.flat_tokens);
-      arrays_.zero[which][b] = address(row.flat) + layout_.flat_zero_at(which, row.flat_tokens);
-    }
+// What the arrays say of one row of the step, `n` new tokens included.
+void QuantizedLayer::show_row(const QuantRow& row, size_t b, int32_t n) {
+  const size_t batch = arrays_.flat_tokens.size();
+  const size_t code_stride = arrays_.code_table.size() / batch,
+               exact_stride = arrays_.exact_table.size() / batch;
+  for (size_t i = 0; i < row.codes.size(); ++i)
+    arrays_.code_table[b * code_stride + i] = address(row.codes[i]);
+  for (size_t i = 0; i < row.exact.size(); ++i)
+    arrays_.exact_table[b * exact_stride + i] = address(row.exact[i]);
+  arrays_.first[1][b] = row.quantized;
+  arrays_.begin[1][b] = static_cast<int32_t>(row.exact_begin);
+  arrays_.len[0][b] = static_cast<int32_t>(row.quantized);
+  arrays_.len[1][b] = static_cast<int32_t>(row.exact_len + n);
+  arrays_.flat_tokens[b] = static_cast<int32_t>(row.flat_tokens);
+  for (int which = 0; which < 2 && row.flat; ++which) {
+    if (layout_.side(which).aligned) continue;
+    arrays_.scale[which][b] = address(row.flat) + layout_.flat_scale_at(which, row.flat_tokens);
+    arrays_.zero[which][b] = address(row.flat) + layout_.flat_zero_at(which, row.flat_tokens);
   }
+}
+
+KVView QuantizedLayer::view_of(const Step& step) {
+  for (int32_t b = 0; b < step.batch; ++b)
+    show_row(row_at(step.slot[b]), static_cast<size_t>(b), step.q_len(b));
+  KVView view{2, spec_.num_kv_heads, spec_.head_dim, {}};
   KVSegment& codes = view.segment[0];
   codes.k = code_side(layout_, layout_.k);
   codes.v = code_side(layout_, layout_.v);
@@ -73,7 +75,6 @@ KVView QuantizedLayer::view_of(const Step& step) {
     quant.flat_tokens = arrays_.flat_tokens.data();
   }
   codes.block_table = arrays_.code_table.data();
-  codes.table_stride = static_cast<int32_t>(code_stride);
   codes.block_size = layout_.block_size;
 
   KVSegment& exact = view.segment[1];
@@ -81,10 +82,13 @@ KVView QuantizedLayer::view_of(const Step& step) {
   exact.v = exact.k;
   exact.v.data = static_cast<uintptr_t>(layout_.exact_side_bytes);
   exact.block_table = arrays_.exact_table.data();
-  exact.table_stride = static_cast<int32_t>(exact_stride);
   exact.block_size = QuantLayout::kExactBlock;
+
+  const size_t entries[2] = {arrays_.code_table.size(), arrays_.exact_table.size()};
   for (int i = 0; i < 2; ++i) {
     KVSegment& segment = view.segment[i];
+    segment.table_stride =
+        static_cast<int32_t>(entries[i] / static_cast<size_t>(std::max(step.batch, 1)));
     segment.first_position = arrays_.first[i].data();
     segment.begin = arrays_.begin[i].data();
     segment.len = arrays_.len[i].data();

@@ -20,6 +20,9 @@ CacheRegistry::CacheRegistry() {
   add({"dynamic", make_dynamic_layers, false});
   add({"dynamic_full", make_dynamic_full_layers, false});
   add({"static", make_static_layers, true});
+  add({"sliding_window", make_sliding_window_layers, true});
+  add({"hybrid", make_hybrid_layers, true});
+  add({"hybrid_chunked", make_hybrid_chunked_layers, true});
   add({"encoder_decoder", make_encoder_decoder_layers, false});
   // State layers are the same in every kind; these are the names that recurrent models use.
   add({"mamba", make_dynamic_layers, false});
@@ -58,6 +61,7 @@ Cache CacheRegistry::make(std::string_view name, std::span<const LayerSpec> laye
       options.dtype != DType::kBF16) {
     fail("a KV cache of dtype ", dtype_name(options.dtype), " is not built; use f32, f16 or bf16");
   }
+  if (options.rollback < 0) fail("rollback ", options.rollback, " must not be negative");
   if (kind.needs_max_cache_len && options.max_cache_len <= 0) {
     fail("max_cache_len ", options.max_cache_len, " for the cache ", in_quotes(name),
          "; it must be at least 1");

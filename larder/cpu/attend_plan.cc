@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "larder/tensor/kv_rows.h"
+
 namespace larder::cpu {
 namespace {
 
@@ -47,8 +49,7 @@ AttendPlan::AttendPlan(const AttendArgs& args, int num_threads) {
   const int64_t least = split ? kSplitQueries : 1;
   tile_queries = static_cast<int32_t>(std::max(least, std::min(kTargetRows / group, fair)));
   k_codes = codes_of(args.kv, &KVSegment::k), v_codes = codes_of(args.kv, &KVSegment::v);
-  int64_t keys = 0;
-  for (int32_t s = 0; s < args.kv.num_segments; ++s) keys += args.kv.segment[s].max_len;
+  int64_t keys = longest_row(args.kv, args.batch);
   for (const int64_t reach : {args.window, args.chunk})
     if (reach > 0 && reach < keys) keys = std::min(keys, reach + total_q);
   max_spans = keys / kAttendSpan + 2;

@@ -12,7 +12,8 @@ namespace larder::cpu {
 
 static_assert(kTileKeys == kAttendBlock && kAttendSpan % kAttendBlock == 0);
 
-// The fixed numbers of a call, from shapes, max_len, and the number of threads alone.
+// The fixed numbers of a call, from shapes, the length of the longest row (or a bound of it: more
+// is only more room), and the number of threads alone.
 struct AttendPlan {
   AttendPlan(const AttendArgs& args, int num_threads);
 

@@ -1,7 +1,7 @@
 #include "larder/generate/generation.h"
 
 #include <algorithm>
-#include <numeric>
+#include <limits>
 
 #include "larder/base/error.h"
 
@@ -24,6 +24,7 @@ struct Generation::Row {
   std::vector<int32_t> prompt, ids;  // ids: prompt and output together
   int64_t fed = 0;                   // of ids, in the cache
   int64_t limit = 0;                 // new tokens at most
+  std::vector<int32_t> chosen;       // by the step that runs
   std::vector<int32_t> eos;
   std::unique_ptr<Sampler> sampler;
   std::unique_ptr<TokenText> text;
@@ -36,48 +37,8 @@ struct Generation::Row {
 
 namespace {
 
-std::vector<int32_t> with_bos(const Request& request, const ModelInfo& config) {
-  if (!request.prompt_ids.empty() || !config.bos_token_id) return request.prompt_ids;
-  return {static_cast<int32_t>(*config.bos_token_id)};
-}
-
 // New tokens that have their places ahead; a row that runs longer grows.
 constexpr int64_t kMostExpected = 1 << 20;
-
-// New tokens at most. The last one is never fed, so it needs no place in the context.
-int64_t new_token_limit(const Request& request, int64_t prompt_length, const ModelInfo& config) {
-  return std::min(request.max_new_tokens, config.max_position_embeddings - prompt_length + 1);
-}
-
-// Everything that can be said of one request before it runs.
-void check_request(const Request& request, const Model& model, const Cache& cache, bool has_text,
-                   size_t index) {
-  const ModelInfo& config = model.info();
-  const auto refuse = [&](auto... parts) { fail("request ", index, ": ", parts...); };
-  const std::vector<int32_t> prompt = with_bos(request, config);
-  const auto length = static_cast<int64_t>(prompt.size());
-  validate(request.sampling);
-  if (request.max_new_tokens < 0)
-    refuse("max_new_tokens ", request.max_new_tokens, " must not be negative");
-  if (prompt.empty()) refuse("the prompt is empty and the model has no bos_token_id to start from");
-  for (const int32_t id : prompt) {
-    if (id < 0 || id >= config.vocab_size) {
-      refuse("prompt id ", id, " is outside the model's vocabulary 0..", config.vocab_size - 1);
-    }
-  }
-  if (length > config.max_position_embeddings) {
-    refuse("the prompt has ", length, " tokens, more than max_position_embeddings ",
-           config.max_position_embeddings);
-  }
-  if (!request.stop_strings.empty() && !has_text) refuse("stop_strings need a tokenizer");
-  const int64_t stored =
-      length + std::max<int64_t>(new_token_limit(request, length, config) - 1, 0);
-  if (request.max_new_tokens > 0 && cache.max_len() >= 0 && stored > cache.max_len()) {
-    fail_as(ErrorKind::kNoRoom, "request ", index, ": ", length, " prompt and ",
-            request.max_new_tokens, " new tokens need ", stored,
-            " places in the cache, but max_cache_len is ", cache.max_len());
-  }
-}
 
 }  // namespace
 
@@ -85,7 +46,11 @@ Generation::Generation(Session& session, std::vector<Request> requests, Generati
     : session_(session),
       options_(std::move(options)),
       sampler_scratch_(static_cast<size_t>(session.model().info().vocab_size)) {
-  check(requests);
+  check_requests(requests, session, options_.make_text != nullptr);
+  if (options_.prefill_chunk < 1)
+    fail("prefill_chunk ", options_.prefill_chunk, " must be at least 1");
+  Drafter* const drafter = options_.drafter.get();
+  if (drafter) check_drafter();
   const ModelInfo& config = session_.model().info();
   for (Request& request : requests) {
     auto row = std::make_unique<Row>();
@@ -109,26 +74,18 @@ Generation::Generation(Session& session, std::vector<Request> requests, Generati
     rows_.push_back(std::move(row));
   }
   const int64_t chunk = std::min<int64_t>(options_.prefill_chunk, prompt_tokens());
-  const size_t most = std::max(rows_.size(), static_cast<size_t>(chunk));
-  for (auto* list : {&slot_, &ids_, &logit_rows_, &logit_owner_, &chosen_}) list->reserve(most);
-  q_start_.reserve(rows_.size() + 1);
-  position_.reserve(most);
+  const auto most_chosen = static_cast<size_t>(1 + (drafter ? drafter->max_tokens() : 0));
+  plan_.reserve(rows_.size(), std::max(rows_.size() * most_chosen, static_cast<size_t>(chunk)));
+  for (const auto& row : rows_) row->chosen.reserve(most_chosen);
+  feed_.reserve(most_chosen);
+  count_.reserve(rows_.size());
+  for (size_t r = 0; drafter && r < rows_.size(); ++r) {
+    drafts_.push_back({static_cast<int32_t>(r), {}, 0, {}, 0});
+    drafts_.back().tokens.reserve(most_chosen);
+  }
 }
 
 Generation::~Generation() = default;
-
-void Generation::check(const std::vector<Request>& requests) const {
-  if (requests.empty()) fail("a batch of 0 requests");
-  if (options_.prefill_chunk < 1)
-    fail("prefill_chunk ", options_.prefill_chunk, " must be at least 1");
-  if (const int64_t held = session_.cache().seq_len(0); held > 0 || session_.cache().batch() > 0) {
-    fail("the cache still holds ", held, " tokens of an earlier generation; call reset() first");
-  }
-  for (size_t i = 0; i < requests.size(); ++i) {
-    check_request(requests[i], session_.model(), session_.cache(), options_.make_text != nullptr,
-                  i);
-  }
-}
 
 const Result& Generation::result(size_t row) const { return rows_[row]->result; }
 const std::vector<int32_t>& Generation::prompt_ids(size_t row) const { return rows_[row]->prompt; }
@@ -157,33 +114,72 @@ bool Generation::prefilled() const {
                               [](const auto& row) { return row->running() && row->in_prompt(); });
 }
 
-void Generation::plan_row(int32_t index, int32_t count) {
-  const Row& row = *rows_[static_cast<size_t>(index)];
-  for (int32_t i = 0; i < count; ++i) {
-    ids_.push_back(row.ids[static_cast<size_t>(row.fed + i)]);
-    position_.push_back(row.fed + i);
+void Generation::check_drafter() {
+  if (session_.cache().tentative_limit(0) == 0)
+    fail_as(ErrorKind::kUnsupported,
+            "this cache cannot take back guesses that were wrong (recurrent states never can, "
+            "windows can with a rollback); generate without a draft model or prompt lookup");
+  options_.drafter->begin(session_.model());
+}
+
+// Guesses for every row that runs. None for anybody where a row's cache must settle first: a
+// quantized one about to flush takes its next token alone.
+void Generation::draft() {
+  std::erase_if(drafts_,
+                [&](const Draft& d) { return !rows_[static_cast<size_t>(d.row)]->running(); });
+  int64_t least = std::numeric_limits<int64_t>::max();
+  for (Draft& draft : drafts_) {
+    const Row& row = *rows_[static_cast<size_t>(draft.row)];
+    const int64_t limit = session_.cache().tentative_limit(draft.row);
+    const int64_t left = row.limit - static_cast<int64_t>(row.result.output_ids.size());
+    least = std::min(least, limit);
+    draft.ids = row.ids;
+    draft.most = std::max<int64_t>(std::min(limit, left) - 1, 0);
+    draft.tokens.clear();
+    draft.right = 0;
   }
-  slot_.push_back(index);
-  q_start_.push_back(static_cast<int32_t>(ids_.size()));
-  if (row.fed + count == static_cast<int64_t>(row.ids.size())) {
-    logit_rows_.push_back(static_cast<int32_t>(ids_.size()) - 1);
-    logit_owner_.push_back(index);
+  if (drafts_.empty()) return;
+  for (Draft& draft : drafts_)
+    if (least < 1) draft.most = 0;
+  options_.drafter->propose(drafts_);
+  for (Draft& draft : drafts_) {
+    if (static_cast<int64_t>(draft.tokens.size()) > draft.most)
+      draft.tokens.resize(static_cast<size_t>(draft.most));
   }
 }
 
-// Prompts first, a chunk at a time; then one token of every running row.
+// Prompts first, a chunk at a time; then the next tokens of every running row.
 void Generation::plan_step() {
-  for (auto* list : {&q_start_, &slot_, &ids_, &logit_rows_, &logit_owner_}) list->clear();
-  position_.clear();
-  q_start_.push_back(0);
-  const bool prefill = !prefilled();
+  plan_.clear();
+  decoding_ = prefilled();
+  if (decoding_) return plan_next();
   for (size_t r = 0; r < rows_.size(); ++r) {
     const Row& row = *rows_[r];
-    if (!row.running() || row.in_prompt() != prefill) continue;
-    const int64_t room = options_.prefill_chunk - static_cast<int64_t>(ids_.size());
+    if (!row.running() || !row.in_prompt()) continue;
     const int64_t left = static_cast<int64_t>(row.ids.size()) - row.fed;
-    const int64_t count = prefill ? std::min(left, room) : 1;
-    if (count > 0) plan_row(static_cast<int32_t>(r), static_cast<int32_t>(count));
+    const auto index = static_cast<int32_t>(r);
+    const int64_t count = std::min(
+        {left, options_.prefill_chunk - plan_.tokens(), session_.cache().step_limit(index)});
+    if (count == 0) break;
+    const auto ids = std::span<const int32_t>(row.ids).subspan(static_cast<size_t>(row.fed),
+                                                               static_cast<size_t>(count));
+    plan_.add(index, ids, row.fed, count == left ? LogitsOf::kLast : LogitsOf::kNone);
+  }
+}
+
+// The newest token of every running row, and the guesses that follow it.
+void Generation::plan_next() {
+  draft();
+  size_t running = 0;
+  for (size_t r = 0; r < rows_.size(); ++r) {
+    const Row& row = *rows_[r];
+    if (!row.running()) continue;
+    feed_.assign(1, row.ids.back());
+    if (!drafts_.empty()) {
+      const std::vector<int32_t>& guesses = drafts_[running++].tokens;
+      feed_.insert(feed_.end(), guesses.begin(), guesses.end());
+    }
+    plan_.add(static_cast<int32_t>(r), feed_, row.fed, LogitsOf::kAll);
   }
 }
 
@@ -193,35 +189,67 @@ bool Generation::step() {
     if (rows_[r]->running()) finish(*rows_[r], static_cast<int32_t>(r), FinishReason::kCancelled);
   }
   plan_step();
-  if (slot_.empty()) return false;
-  const Step step{static_cast<int32_t>(slot_.size()),
-                  static_cast<int32_t>(ids_.size()),
-                  q_start_.data(),
-                  position_.data(),
-                  slot_.data(),
-                  false};
-  const TensorView logits = session_.forward(step, ids_, logit_rows_);
-  choose(step, logits);
-  for (int32_t b = 0; b < step.batch; ++b)
-    rows_[static_cast<size_t>(slot_[static_cast<size_t>(b)])]->fed += step.q_len(b);
-  for (size_t i = 0; i < logit_owner_.size(); ++i) take_token(logit_owner_[i], chosen_[i]);
+  if (plan_.empty()) return false;
+  const Step step = plan_.step(decoding_ && plan_.tokens() > plan_.batch());
+  choose(step, session_.forward(step, plan_.ids(), plan_.logit_rows()));
+  take_chosen(step);
   return std::ranges::any_of(rows_, [](const auto& row) { return row->running(); });
 }
 
 // All rows choose before one of them changes, so that logits which no sampler can use undo the
 // step.
 void Generation::choose(const Step& step, const TensorView& logits) {
-  const auto vocab = static_cast<size_t>(logits.shape[1]);
-  chosen_.clear();
   try {
-    for (size_t i = 0; i < logit_owner_.size(); ++i) {
-      const Row& row = *rows_[static_cast<size_t>(logit_owner_[i])];
-      chosen_.push_back(row.sampler->next({logits.as<float>() + i * vocab, vocab}, row.ids));
-    }
+    for (int32_t b = 0; b < step.batch; ++b)
+      choose_of(step, b, *rows_[static_cast<size_t>(step.slot[b])], logits);
   } catch (...) {
     session_.cache().cancel(step);
     throw;
   }
+}
+
+// What the row's sampler chooses behind each token that was fed, as long as that is what was fed
+// next.
+void Generation::choose_of(const Step& step, int32_t b, Row& row, const TensorView& logits) {
+  const auto vocab = static_cast<size_t>(logits.shape[1]);
+  const size_t known = row.ids.size();
+  row.chosen.clear();
+  try {
+    for (int32_t i = plan_.logit_start(b); i < plan_.logit_start(b + 1); ++i) {
+      float* scores = logits.as<float>() + static_cast<size_t>(i) * vocab;
+      const int32_t id = row.sampler->next({scores, vocab}, row.ids);
+      row.chosen.push_back(id);
+      row.ids.push_back(id);
+      const int32_t next = plan_.logit_rows()[static_cast<size_t>(i)] + 1;
+      if (next < step.q_start[b + 1] && plan_.ids()[static_cast<size_t>(next)] != id) break;
+    }
+  } catch (...) {
+    row.ids.resize(known);
+    throw;
+  }
+  row.ids.resize(known);
+}
+
+void Generation::take_chosen(const Step& step) {
+  count_.clear();
+  for (int32_t b = 0; b < step.batch; ++b) {
+    Row& row = *rows_[static_cast<size_t>(step.slot[b])];
+    int32_t taken = 0;
+    for (size_t i = 0; i < row.chosen.size() && row.running(); ++i, ++taken)
+      take_token(step.slot[b], row.chosen[i]);
+    count_.push_back(step.tentative ? taken : step.q_len(b));
+    row.fed += count_.back();
+  }
+  if (step.tentative) session_.cache().accept(step, count_);
+  if (!decoding_ || drafts_.empty()) return;
+  for (size_t b = 0; b < drafts_.size(); ++b) {
+    Draft& draft = drafts_[b];
+    draft.ids = rows_[static_cast<size_t>(draft.row)]->ids;
+    draft.right = count_[b] - 1;
+    drafted_ += static_cast<int64_t>(draft.tokens.size());
+    accepted_ += draft.right;
+  }
+  options_.drafter->verified(drafts_);
 }
 
 void Generation::take_token(int32_t index, int32_t id) {

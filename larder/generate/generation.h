@@ -8,19 +8,14 @@
 #include <string_view>
 #include <vector>
 
+#include "larder/generate/request.h"
 #include "larder/generate/sampler.h"
 #include "larder/generate/session.h"
+#include "larder/generate/speculation.h"
+#include "larder/generate/step_plan.h"
 #include "larder/generate/stop_strings.h"
 
 namespace larder {
-
-struct Request {
-  std::vector<int32_t> prompt_ids;
-  int64_t max_new_tokens = 20;
-  SamplingParams sampling;
-  std::vector<int32_t> eos_token_ids;     // any of them ends the row and is part of its output_ids
-  std::vector<std::string> stop_strings;  // needs a TokenText
-};
 
 enum class FinishReason : uint8_t { kNone, kStop, kLength, kCancelled };
 std::string_view finish_reason_name(
@@ -58,6 +53,7 @@ struct GenerationOptions {
   std::function<bool()> interrupted;                // asked before each step; true cancels all rows
   MakeTokenText make_text;                          // none: ids only
   int32_t prefill_chunk = 512;                      // most prompt tokens a step
+  std::shared_ptr<Drafter> drafter;                 // none: one new token a row and step
 };
 
 // Runs the rows of one batch to their ends. Row r uses cache row r; the session's cache must be
@@ -71,9 +67,9 @@ class Generation {
   Generation(Session& session, std::vector<Request> requests, GenerationOptions options = {});
   ~Generation();
 
-  // One forward: a chunk of prompts, or one token for every row that still runs. False when all
-  // rows have ended. When it throws (out of memory, say), tokens and cache are as they were, and it
-  // may be called again.
+  // One forward: a chunk of prompts, or for every row that still runs one token, or with a drafter
+  // those guesses that stand and one token more. False when all rows have ended. When it throws
+  // (out of memory, say), tokens and cache are as they were, and it may be called again.
   bool step();
   void run() {
     while (step()) {
@@ -87,14 +83,19 @@ class Generation {
   int64_t prompt_tokens() const;      // of all rows
   int64_t prompt_tokens_fed() const;  // those that have been through the model
   int64_t new_tokens() const;
+  int64_t drafted_tokens() const { return drafted_; }    // guesses that were verified
+  int64_t accepted_tokens() const { return accepted_; }  // those of them that stood
   bool prefilled() const;  // every row has its first token, or has ended
 
  private:
   struct Row;
-  void check(const std::vector<Request>& requests) const;
+  void check_drafter();
+  void draft();
   void plan_step();
-  void plan_row(int32_t index, int32_t count);
+  void plan_next();
   void choose(const Step& step, const TensorView& logits);
+  void choose_of(const Step& step, int32_t b, Row& row, const TensorView& logits);
+  void take_chosen(const Step& step);
   void take_token(int32_t index, int32_t id);
   void finish(Row& row, int32_t index, FinishReason reason);
 
@@ -102,9 +103,11 @@ class Generation {
   GenerationOptions options_;
   SamplerScratch sampler_scratch_;
   std::vector<std::unique_ptr<Row>> rows_;
-  // The step being built; sized once.
-  std::vector<int32_t> q_start_, slot_, ids_, logit_rows_, logit_owner_, chosen_;
-  std::vector<int64_t> position_;
+  StepPlan plan_;
+  std::vector<Draft> drafts_;  // of the rows that run, in their order; empty without a drafter
+  std::vector<int32_t> feed_, count_;
+  bool decoding_ = false;  // the step is one of next tokens, not of prompts
+  int64_t drafted_ = 0, accepted_ = 0;
 };
 
 // The common case: one prompt, run to its end.

@@ -72,6 +72,15 @@ int32_t Sampler::next(std::span<float> logits, std::span<const int32_t> ids_so_f
   return draw(logits, ids_so_far.size());
 }
 
+void Sampler::to_log_probs(std::span<float> logits, std::span<const int32_t> ids_so_far) const {
+  check_logits(logits, row_.vocab_size);
+  checked_largest(logits, "every logit is -inf, so there is no token to choose");
+  const SoftmaxSum sum = softmax_weights(logits, scratch_->weights());
+  const auto log_total = static_cast<float>(std::log(sum.total));
+  for (float& logit : logits) logit = logit - sum.max - log_total;
+  forbid(logits, ids_so_far);
+}
+
 void Sampler::forbid(std::span<float> logits, std::span<const int32_t> ids) const {
   if (params_.repetition_penalty != 1)
     apply_repetition_penalty(logits, ids, params_.repetition_penalty, *scratch_);

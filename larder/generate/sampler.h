@@ -34,6 +34,11 @@ class Sampler {
   // nothing.
   int32_t next(std::span<float> logits, std::span<const int32_t> ids_so_far) const;
 
+  // For beam search: turns the logits into log-probabilities and applies to these, as the reference
+  // does, what greedy search applies to logits; a forbidden token becomes -inf, and nothing is
+  // normalised again. Throws as next() does for logits that are no logits.
+  void to_log_probs(std::span<float> logits, std::span<const int32_t> ids_so_far) const;
+
   bool greedy() const { return greedy_; }
   const SamplingParams& params() const { return params_; }
 

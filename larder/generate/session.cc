@@ -9,6 +9,7 @@ Session::Session(std::shared_ptr<const Model> model, const SessionOptions& optio
     : model_(std::move(model)),
       allocator_(allocator),
       attention_(options.attention),
+      rollback_(options.rollback),
       cache_(registry.make(options.cache_implementation, model_->cache_layers(),
                            {options.cache_dtype.value_or(model_->dtype()), options.max_cache_len,
                             options.rollback, options.cache_config},

@@ -35,6 +35,7 @@ class Session {
   Cache& cache() { return cache_; }
   Exec& exec() { return exec_; }
   Allocator& allocator() { return allocator_; }
+  int64_t rollback() const { return rollback_; }  // see CacheOptions
 
   // One step of the model over this session's cache; see Model::forward.
   TensorView forward(const Step& step, std::span<const int32_t> ids,
@@ -52,6 +53,7 @@ class Session {
   std::shared_ptr<const Model> model_;
   Allocator& allocator_;
   AttentionKind attention_;
+  int64_t rollback_;
   Cache cache_;
   Arena scratch_;
   ThreadPool threads_;

@@ -85,6 +85,7 @@ void read_rope(const ConfigReader& reader, const FamilyDefaults& defaults, Decod
 std::optional<LayerType> layer_type(const std::string& name) {
   if (name == "full_attention") return LayerType::kFullAttention;
   if (name == "sliding_attention") return LayerType::kSlidingAttention;
+  if (name == "chunked_attention") return LayerType::kChunkedAttention;
   return std::nullopt;
 }
 
@@ -99,7 +100,8 @@ void take_layer_list(const ConfigReader& reader, const std::vector<std::string>&
     const auto type = layer_type(name);
     if (!type) {
       reader.problem("layer_types: ", in_quotes(name),
-                     " is not supported (supported: full_attention, sliding_attention)");
+                     " is not supported (supported: full_attention, sliding_attention, "
+                     "chunked_attention)");
       return;
     }
     out.layer_types.push_back(*type);
@@ -148,11 +150,17 @@ void read_layer_types(const ConfigReader& reader, LayerType (*pattern)(int64_t l
       out.layer_types.push_back(out.sliding_window > 0 ? pattern(layer)
                                                        : LayerType::kFullAttention);
   }
-  const bool slides = std::find(out.layer_types.begin(), out.layer_types.end(),
-                                LayerType::kSlidingAttention) != out.layer_types.end();
+  const auto has = [&](LayerType type) {
+    return std::find(out.layer_types.begin(), out.layer_types.end(), type) != out.layer_types.end();
+  };
+  const bool slides = has(LayerType::kSlidingAttention), chunks = has(LayerType::kChunkedAttention);
   if (slides && out.sliding_window == 0)
     reader.problem("layer_types names sliding_attention, but sliding_window is off");
   if (!slides) out.sliding_window = 0;
+  out.attention_chunk_size =
+      chunks ? reader.size_or_null("attention_chunk_size", 0, 0, kMaxLength) : 0;
+  if (chunks && out.attention_chunk_size == 0)
+    reader.problem("layer_types: ", in_quotes("chunked_attention"), " needs attention_chunk_size");
 }
 
 Activation read_activation(const ConfigReader& reader, std::string_view key, Activation absent,

@@ -21,6 +21,11 @@ std::shared_ptr<const Decoder> Decoder::load(const std::filesystem::path& folder
 Decoder::Decoder(DecoderConfig config, DecoderWeights weights, DType dtype)
     : config_(std::move(config)), weights_(std::move(weights)), dtype_(dtype) {
   if (config_.rope.type != RopeType::kDynamic) inv_freq_ = rope_inv_freq(config_.rope);
+  for (size_t layer = 0; layer < config_.layer_types.size(); ++layer) {
+    const auto at = config_.layer_types.begin() + static_cast<std::ptrdiff_t>(layer);
+    if (std::find(config_.layer_types.begin(), at, *at) == at)
+      first_of_type_.push_back(static_cast<int64_t>(layer));
+  }
   info_ = {config_.architecture,
            config_.model_type,
            config_.vocab_size,
@@ -43,12 +48,22 @@ std::optional<std::vector<float>> Decoder::key_rotation(int64_t /*layer*/,
   return cos_sin;
 }
 
+namespace {
+
+// How many keys back a query of such a layer may look, its own included; 0 = all. A chunk is a
+// window that its queries use in part.
+int64_t window_of(const DecoderConfig& config, LayerType type) {
+  if (type == LayerType::kSlidingAttention) return config.sliding_window;
+  return type == LayerType::kChunkedAttention ? config.attention_chunk_size : 0;
+}
+
+}  // namespace
+
 std::vector<LayerSpec> Decoder::cache_layers() const {
   std::vector<LayerSpec> specs;
   for (const LayerType type : config_.layer_types) {
     specs.push_back({static_cast<int32_t>(config_.num_key_value_heads),
-                     static_cast<int32_t>(config_.head_dim),
-                     type == LayerType::kSlidingAttention ? config_.sliding_window : 0});
+                     static_cast<int32_t>(config_.head_dim), window_of(config_, type)});
   }
   return specs;
 }
@@ -100,7 +115,7 @@ size_t Decoder::scratch_bytes(const Exec& exec, const Step& step, int64_t num_lo
     return TensorView::contiguous(nullptr, dtype, shape);
   });
   size_t most = 0;
-  for (int64_t layer = 0; layer < config_.num_hidden_layers; ++layer) {
+  for (const int64_t layer : first_of_type_) {
     AttendArgs args = attend_args(step, layer, b);
     args.kv = {1,
                static_cast<int32_t>(config_.num_key_value_heads),
@@ -121,9 +136,9 @@ AttendArgs Decoder::attend_args(const Step& step, int64_t layer, const Buffers& 
   args.q_position = step.position;
   args.scale = static_cast<float>(config_.attention_scale);
   args.softcap = static_cast<float>(config_.attn_logit_softcapping);
-  const bool slides =
-      config_.layer_types[static_cast<size_t>(layer)] == LayerType::kSlidingAttention;
-  args.window = slides ? config_.sliding_window : 0;
+  const LayerType type = config_.layer_types[static_cast<size_t>(layer)];
+  args.window = type == LayerType::kSlidingAttention ? config_.sliding_window : 0;
+  args.chunk = type == LayerType::kChunkedAttention ? config_.attention_chunk_size : 0;
   return args;
 }
 

@@ -62,6 +62,8 @@ class Decoder final : public Model {
   ModelInfo info_;
   DecoderWeights weights_;
   DType dtype_;
+  // The first layer of each type that there is: others of the type need the same scratch.
+  std::vector<int64_t> first_of_type_;
   std::vector<double>
       inv_freq_;  // empty for the dynamic rope type, whose table follows the row's length
 };

@@ -31,6 +31,7 @@ struct DecoderConfig {
   bool mlp_bias = false;
   std::vector<LayerType> layer_types;  // one a layer
   int64_t sliding_window = 0;          // of the sliding layers; 0 when there is none
+  int64_t attention_chunk_size = 0;    // of the chunked layers; 0 when there is none
   RopeConfig rope;
   double attention_scale = 0;          // multiplies q.k
   double attn_logit_softcapping = 0;   // 0 = none

@@ -66,7 +66,8 @@ TEST_F(QuantizedConfig, RefusesWhatItDoesNotKnowAndListsWhatThereIs) {
             "cache_config: the cache \"quantized\" has no setting \"n_bits\"; there are: backend, "
             "nbits, nbits_key, nbits_value, axis_key, axis_value, q_group_size, q_group_size_key, "
             "q_group_size_value, residual_length, append_only");
-  EXPECT_NE(refusal(R"({"backend":"awq"})").find("there are: quanto, hqq"), std::string::npos);
+  EXPECT_NE(refusal(R"({"backend":"awq"})").find("there are: quanto, hqq, larder"),
+            std::string::npos);
   EXPECT_EQ(refusal(R"({"nbits":8})"), "keys of 8 bits: quanto has nbits 2 and 4");
   EXPECT_EQ(refusal(R"({"nbits_value":3})"), "values of 3 bits: quanto has nbits 2 and 4");
   EXPECT_EQ(refusal(R"({"backend":"hqq","axis_value":-1})"),

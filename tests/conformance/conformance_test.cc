@@ -97,31 +97,40 @@ void run_forward(Suite& suite, const ConformanceCase& test) {
   run("offloaded", AttentionKind::kFused, &choose_kernels());
 }
 
+// The kinds that a generate case names; all that keep what they are given where it names none.
+std::set<std::string> lossless_caches(const Json& json) {
+  std::set<std::string> known, named;
+  for (const std::string& kind : CacheRegistry().names()) known.insert(kind);
+  const Json all = {nullptr,          "dynamic_full",     "static",
+                    "sliding_window", "hybrid",           "hybrid_chunked",
+                    "offloaded",      "offloaded_static", "offloaded_hybrid",
+                    "mamba",          "recurrent"};
+  for (const Json& cache : json.value("cache_implementations", all)) {
+    const std::string kind = cache.is_null() ? "dynamic" : cache.get<std::string>();
+    if (known.contains(kind)) named.insert(kind);
+  }
+  return named;
+}
+
 void run_generate(Suite& suite, const ConformanceCase& test) {
   const Json& json = test.json();
-  if (const std::string needs = generate_case_needs(json); !needs.empty())
-    GTEST_SKIP() << "needs " << needs;
   const std::string name = json.at("model");
   if (const std::string needs = suite.model_needs(name); !needs.empty())
     GTEST_SKIP() << "needs " << needs;
   if (suite.model(name)->info().is_encoder_decoder)
     GTEST_SKIP() << "needs generation with an encoder";
-  std::set<std::string> known;
-  for (const std::string& kind : CacheRegistry().names()) known.insert(kind);
-  // Cases of recurrent models name none: state layers are the same in all.
-  static const Json kRecurrent = {"mamba", "recurrent", "dynamic", "static"};
-  std::set<std::string> caches;
-  for (const Json& cache : json.value("cache_implementations", kRecurrent)) {
-    const std::string kind = cache.is_null() ? "dynamic" : cache.get<std::string>();
-    if (known.contains(kind)) caches.insert(kind);
-  }
+  const std::set<std::string> caches = lossless_caches(json);
   for (const std::string& cache : caches) {
     for (const AttentionKind attention : {AttentionKind::kFused, AttentionKind::kEager}) {
-      Session session(suite.model(name),
-                      {cache, DType::kF32, generate_case_length(json), attention, 2, {}},
-                      suite.host());
-      Comparison result;
-      check_generate_case(test, session, result);
+      SessionOptions options{cache, DType::kF32, generate_case_length(json), attention, 2, {}};
+      options.rollback = 16;
+      Session session(suite.model(name), options, suite.host());
+      std::unique_ptr<Session> assistant;
+      if (json.contains("assistant_model"))
+        assistant = std::make_unique<Session>(suite.model(json.at("assistant_model")), options,
+                                              suite.host());
+      Comparison result{json.value("scores_atol", 0.0), 0, 0, {}};
+      check_generate_case(test, session, assistant.get(), result);
       expect_clean(suite, "generate", cache, result);
     }
   }

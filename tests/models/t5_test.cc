@@ -141,7 +141,9 @@ TEST_F(T5Models, ARowIsTheSameInABatchAndInAnySteps) {
   }
 }
 
-TEST_F(T5Models, Case17_CrossKeysAreOfTheNewSourceAfterAResetAndFollowTheirRows) {
+class Case17 : public T5Models {};
+
+TEST_F(Case17, CrossKeysAreOfTheNewSourceAfterAResetAndFollowTheirRows) {
   const auto model = load();
   const Ids a = some_ids(6, kVocab, 1), b = some_ids(3, kVocab, 2), target = {0, 5, 9, 4};
   Session session(model, {}, host_);

@@ -15,6 +15,50 @@ bool all_zero(const TensorView& view) {
                      [](std::byte b) { return b == std::byte{0}; });
 }
 
+// The kind that bears the reference's class; empty for one that does not exist here.
+std::string kind_of(const std::string& cls) {
+  if (cls == "DynamicCache") return "dynamic";
+  if (cls == "StaticCache") return "static";
+  if (cls == "SlidingWindowCache") return "sliding_window";
+  if (cls == "HybridCache") return "hybrid";
+  return cls == "HybridChunkedCache" ? "hybrid_chunked" : "";
+}
+
+TensorView first_keys(const ConformanceCase& test) {
+  for (const Json& op : test.json().at("ops")) {
+    if (op.at("op") == "update") return test.tensor(op.at("keys"));
+  }
+  fail("a cache case without an update");
+}
+
+// One spec a layer, as the case's config says: layer_types null with a window: every layer slides.
+std::vector<LayerSpec> specs_of(const ConformanceCase& test) {
+  const Json& json = test.json();
+  int32_t layers = 1;
+  for (const Json& op : json.at("ops")) {
+    if (op.at("op") == "update") layers = std::max(layers, op.at("layer").get<int32_t>() + 1);
+  }
+  const TensorView keys = first_keys(test);
+  const LayerSpec full{static_cast<int32_t>(keys.shape[1]), static_cast<int32_t>(keys.shape[3])};
+  std::vector<LayerSpec> specs(static_cast<size_t>(layers), full);
+  const Json& config = json.at("config");
+  if (config.is_null()) return specs;
+  const auto window = [&](const char* key) {
+    return config.at(key).is_null() ? int64_t{0} : config.at(key).get<int64_t>();
+  };
+  for (size_t i = 0; i < specs.size(); ++i) {
+    const Json& types = config.at("layer_types");
+    if (types.is_null()) {
+      specs[i].window = std::max(window("sliding_window"), window("attention_chunk_size"));
+    } else if (types.at(i) == "sliding_attention") {
+      specs[i].window = window("sliding_window");
+    } else if (types.at(i) == "chunked_attention") {
+      specs[i].window = window("attention_chunk_size");
+    }
+  }
+  return specs;
+}
+
 class Runner {
  public:
   Runner(const ConformanceCase& test, Comparison& result)
@@ -38,22 +82,11 @@ class Runner {
  private:
   static Cache make(const ConformanceCase& test) {
     const Json& json = test.json();
-    int32_t layers = 1;
-    const Json* first = nullptr;
-    for (const Json& op : json.at("ops")) {
-      if (op.at("op") != "update") continue;
-      layers = std::max(layers, op.at("layer").get<int32_t>() + 1);
-      if (!first) first = &op;
-    }
-    const TensorView keys = test.tensor(first->at("keys"));
-    const std::vector<LayerSpec> specs(
-        static_cast<size_t>(layers),
-        LayerSpec{static_cast<int32_t>(keys.shape[1]), static_cast<int32_t>(keys.shape[3]), 0});
+    const std::string kind = kind_of(json.at("class"));
+    const CacheOptions options{first_keys(test).dtype,
+                               kind == "dynamic" ? 0 : json.at("max_cache_len").get<int64_t>()};
     static HostAllocator host;
-    const bool fixed = json.at("class") == "StaticCache";
-    return CacheRegistry().make(fixed ? "static" : "dynamic", specs,
-                                {keys.dtype, fixed ? json.at("max_cache_len").get<int64_t>() : 0},
-                                host);
+    return CacheRegistry().make(kind, specs_of(test), options, host);
   }
 
   void update(const Json& op) {
@@ -196,20 +229,8 @@ class MambaRunner {
 }  // namespace
 
 std::string cache_case_needs(const Json& json) {
-  const std::string kind = json.at("class");
-  if (kind == "MambaCache") return {};
-  if (kind != "DynamicCache" && kind != "StaticCache") return kind;
-  if (json.at("config").is_null()) return {};
-  const Json& config = json.at("config");
-  if (!config.at("layer_types").is_null()) {
-    for (const Json& type : config.at("layer_types")) {
-      if (type != "full_attention") return type;
-    }
-  } else if (!config.at("sliding_window").is_null() ||
-             !config.at("attention_chunk_size").is_null()) {
-    return "sliding or chunked layers";
-  }
-  return {};
+  const std::string cls = json.at("class");
+  return cls == "MambaCache" || !kind_of(cls).empty() ? "" : cls;
 }
 
 void check_cache_case(const ConformanceCase& test, Comparison& result) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "larder/base/error.h"
+#include "larder/generate/beam_search.h"
 
 namespace larder::test {
 namespace {
@@ -40,47 +41,98 @@ Request request_of(const Json& json, size_t row) {
     else if (key == "eos_token_id")
       request.eos_token_ids = value.is_array() ? value.get<Ids>() : Ids{value.get<int32_t>()};
     else if (key != "max_new_tokens" && key != "max_length" && key != "pad_token_id" &&
-             key != "do_sample" && key != "num_beams")
+             key != "do_sample" && key != "num_beams" && key != "length_penalty" &&
+             key != "early_stopping" && key != "num_return_sequences")
       fail("generation_config has ", key, ", which this runner does not know");
   }
   return request;
 }
 
-}  // namespace
-
-std::string generate_case_needs(const Json& json) {
-  if (json.at("generation_config").value("num_beams", 1) > 1) return "beam search";
-  if (json.contains("prompt_lookup_num_tokens")) return "prompt lookup";
-  if (json.contains("assistant_model")) return "an assistant model";
-  return {};
+BeamParams beam_params_of(const Json& config) {
+  const Json stopping = config.value("early_stopping", Json(false));
+  const std::string text = stopping.is_string() ? stopping.get<std::string>() : stopping.dump();
+  return {config.value("num_beams", int64_t{1}), config.value("length_penalty", 1.0),
+          parse_early_stopping("early_stopping", text),
+          config.value("num_return_sequences", int64_t{1})};
 }
+
+struct Found {
+  size_t row;
+  Ids output;
+  double score;
+};
+
+std::vector<Found> search_beams(const Json& json, Session& session,
+                                const std::vector<Request>& requests) {
+  BeamSearch search(session, requests, beam_params_of(json.at("generation_config")));
+  search.run();
+  std::vector<Found> found;
+  for (size_t row = 0; row < requests.size(); ++row)
+    for (const BeamResult& result : search.results(row))
+      found.push_back({row, result.output_ids, result.score});
+  return found;
+}
+
+std::vector<Found> search_greedily(Session& session, const std::vector<Request>& requests,
+                                   std::shared_ptr<Drafter> drafter) {
+  GenerationOptions options;
+  options.drafter = std::move(drafter);
+  Generation generation(session, requests, std::move(options));
+  generation.run();
+  std::vector<Found> found;
+  for (size_t row = 0; row < requests.size(); ++row)
+    found.push_back({row, generation.result(row).output_ids, 0});
+  return found;
+}
+
+void compare(const Json& json, const std::vector<Found>& found, Comparison& result) {
+  const Json& expected = json.at("expected");
+  const Json& sequences = expected.at("sequences");
+  if (found.size() != sequences.size())
+    return result.note(str(found.size(), " sequences, expected ", sequences.size()));
+  size_t longest = 0;
+  for (const Found& one : found) longest = std::max(longest, one.output.size());
+  const int32_t pad = json.at("generation_config").value("pad_token_id", 0);
+  for (size_t i = 0; i < found.size(); ++i) {
+    Ids sequence = json.at("input_ids").at(found[i].row).get<Ids>();
+    sequence.insert(sequence.end(), found[i].output.begin(), found[i].output.end());
+    sequence.insert(sequence.end(), longest - found[i].output.size(), pad);
+    const Ids wanted = sequences.at(i).get<Ids>();
+    if (sequence != wanted)
+      result.note(
+          str("sequence ", i, ": got ", join(sequence, " "), ", expected ", join(wanted, " ")));
+    if (expected.contains("sequences_scores"))
+      result.check(str("score ", i), static_cast<float>(found[i].score),
+                   expected.at("sequences_scores").at(i));
+  }
+}
+
+}  // namespace
 
 int64_t generate_case_length(const Json& json) {
   return padded_length(json) + max_new_tokens(json);
 }
 
-void check_generate_case(const ConformanceCase& test, Session& session, Comparison& result) {
+void check_generate_case(const ConformanceCase& test, Session& session, Session* assistant,
+                         Comparison& result) {
   const Json& json = test.json();
   const size_t rows = json.at("input_ids").size();
   std::vector<Request> requests;
   for (size_t row = 0; row < rows; ++row) requests.push_back(request_of(json, row));
   session.reset();
-  Generation generation(session, requests);
-  generation.run();
-  size_t longest = 0;
-  for (size_t row = 0; row < rows; ++row)
-    longest = std::max(longest, generation.result(row).output_ids.size());
-  for (size_t row = 0; row < rows; ++row) {
-    Ids sequence = json.at("input_ids").at(row).get<Ids>();
-    const Ids& output = generation.result(row).output_ids;
-    sequence.insert(sequence.end(), output.begin(), output.end());
-    const int32_t pad = json.at("generation_config").value("pad_token_id", 0);
-    sequence.insert(sequence.end(), longest - output.size(), pad);
-    const Ids expected = json.at("expected").at("sequences").at(row).get<Ids>();
-    if (sequence != expected)
-      result.note(
-          str("row ", row, ": got ", join(sequence, " "), ", expected ", join(expected, " ")));
+  const bool beams = json.at("generation_config").value("num_beams", 1) > 1;
+  std::shared_ptr<Drafter> drafter;
+  if (assistant) {
+    assistant->reset();
+    drafter = std::make_shared<AssistantModel>(*assistant);
+  } else if (json.contains("prompt_lookup_num_tokens")) {
+    drafter = std::make_shared<PromptLookup>(
+        PromptLookupParams{json.at("prompt_lookup_num_tokens").get<int64_t>(), 2});
   }
+  compare(json,
+          beams ? search_beams(json, session, requests)
+                : search_greedily(session, requests, std::move(drafter)),
+          result);
   session.reset();
 }
 

@@ -137,7 +137,8 @@ class Runner {
     for (int which = 0; which < 2; ++which) {
       const char* side = which == 0 ? "keys" : "values";
       check_residual(layer, which, state.contains(side) ? &state.at(side) : nullptr);
-      check_codes_of(layer, which, state.at("quantized").at(side), flips_[layer_index][which]);
+      check_codes_of(layer, which, state.at("quantized").at(side),
+                     flips_[layer_index][static_cast<size_t>(which)]);
     }
   }
 
@@ -160,51 +161,58 @@ class Runner {
                        expected.size(), " values)"));
   }
 
+  // The codes and the values of a row's quantized tokens, [heads, tokens, head_dim].
+  struct RowContent {
+    std::vector<uint8_t> codes;
+    std::vector<float> values;
+  };
+  static RowContent content_of(const QuantizedLayer& layer, const QuantRow& row, int which) {
+    const QuantLayout& layout = layer.layout();
+    const auto n = static_cast<size_t>(layout.elements(row.quantized));
+    RowContent content{std::vector<uint8_t>(n), std::vector<float>(n)};
+    for (int32_t head = 0; head < layout.heads; ++head) {
+      for (int64_t t = 0; t < row.quantized; ++t) {
+        const auto at = static_cast<size_t>((head * row.quantized + t) * layout.head_dim);
+        row.load(layout, which, t, head, &content.values[at]);
+        unpack_codes(reinterpret_cast<const uint8_t*>(row.codes_at(layout, which, t, head)),
+                     layout.head_dim, layout.side(which).quantizer.bits, &content.codes[at]);
+      }
+    }
+    return content;
+  }
+
   // Codes of every row, and the values that they and their parameters stand for.
   void check_codes_of(const QuantizedLayer& layer, int which, const Json& names,
                       std::vector<bool>& agree) {
-    const QuantSideLayout& side = layer.layout().side(which);
-    const Quantizer& q = side.quantizer;
-    const bool quanto = q.method == QuantMethod::kQuanto;
+    const Quantizer& q = layer.layout().side(which).quantizer;
+    const char* zero_name = q.method == QuantMethod::kQuanto ? "shift" : "zero";
     const std::vector<int64_t> codes = test_.integers(names.at("codes"));
     const std::vector<float> scale = as_floats(test_.tensor(names.at("scale"))),
-                             zero = as_floats(test_.tensor(names.at(quanto ? "shift" : "zero")));
+                             zero = as_floats(test_.tensor(names.at(zero_name)));
     const auto rows = static_cast<size_t>(layer.batch());
+    const size_t row_codes = codes.size() / rows, row_groups = scale.size() / rows;
     agree.clear();
     for (size_t row = 0; row < rows; ++row) {
       const QuantRow& kept = layer.row_at(static_cast<int32_t>(row));
-      const int64_t count = layer.layout().elements(kept.quantized);
-      const auto n = static_cast<size_t>(count), groups = scale.size() / rows;
-      const std::span row_codes(codes.data() + row * (codes.size() / rows), codes.size() / rows);
+      const RowContent got = content_of(layer, kept, which);
+      const auto count = static_cast<int64_t>(got.codes.size());
       const std::vector<int64_t> places = grouped_places(q, count, spec_.head_dim);
-      std::vector<uint8_t> got(n);
-      std::vector<float> values(n), expected(n);
-      std::vector<float> token(static_cast<size_t>(spec_.head_dim));
-      for (int64_t at = 0; at < count; at += spec_.head_dim) {
-        const int64_t head = at / spec_.head_dim / kept.quantized;
-        const int64_t index = at / spec_.head_dim % kept.quantized;
-        kept.load(layer.layout(), which, index, static_cast<int32_t>(head), token.data());
-        std::copy(token.begin(), token.end(), values.begin() + at);
-        const QuantLayout& layout = layer.layout();
-        const auto* packed = reinterpret_cast<const uint8_t*>(
-            kept.codes[static_cast<size_t>(index / layout.block_size)]->data() + side.codes_at +
-            head * side.head_stride + index % layout.block_size * side.code_bytes);
-        unpack_codes(packed, spec_.head_dim, q.bits, got.data() + at);
-      }
-      const std::vector<bool> row_agree =
-          check_codes(str(where_, " row ", row, " side ", which), got, places, row_codes,
+      const std::span expected_codes(codes.data() + row * row_codes, row_codes);
+      const std::vector<bool> same =
+          check_codes(str(where_, " row ", row, " side ", which), got.codes, places, expected_codes,
                       flip_tolerance(), result_);
-      if (row_codes.size() != n) return;
+      if (row_codes != got.codes.size()) return;
       const FlatGroups order(q, count, spec_.head_dim);
-      for (size_t i = 0; i < n; ++i) {
-        const size_t g = row * groups + static_cast<size_t>(order.of(static_cast<int64_t>(i)));
-        expected[i] = dequantize(q, static_cast<uint8_t>(row_codes[static_cast<size_t>(places[i])]),
-                                 scale[g], zero[g]);
+      std::vector<float> expected;
+      for (int64_t i = 0; i < count; ++i) {
+        const size_t g = row * row_groups + static_cast<size_t>(order.of(i));
+        const int64_t code = expected_codes[static_cast<size_t>(places[static_cast<size_t>(i)])];
+        expected.push_back(dequantize(q, static_cast<uint8_t>(code), scale[g], zero[g]));
       }
       TensorView shape;
       shape.shape = {1, spec_.num_kv_heads, kept.quantized, spec_.head_dim};
-      compare("dequantized", values, expected, shape, row_agree);
-      agree.insert(agree.end(), row_agree.begin(), row_agree.end());
+      compare("dequantized", got.values, expected, shape, same);
+      agree.insert(agree.end(), same.begin(), same.end());
     }
   }
 

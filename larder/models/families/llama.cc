@@ -14,10 +14,12 @@ void read_config(const JsonFields& config, DecoderConfig& out, ConfigProblems& p
       read_activation(reader, "hidden_act", Activation::kSilu, NullActivation::kRefused);
   out.attention_bias = reader.flag("attention_bias", false);
   out.mlp_bias = reader.flag("mlp_bias", false);
-  // Llama itself has no window: one beside no layer_types is a stray key. A list is followed.
+  // Llama itself has neither window nor chunks: beside no layer_types, a window is a stray key. A
+  // list is followed.
   read_layer_types(
       reader, [](int64_t) { return LayerType::kFullAttention; }, out);
-  refuse_foreign_keys(reader, {"attention_bias", "mlp_bias"});
+  const std::string_view chunks = out.attention_chunk_size > 0 ? "attention_chunk_size" : "";
+  refuse_foreign_keys(reader, {"attention_bias", "mlp_bias", chunks});
 }
 
 }  // namespace

@@ -1,0 +1,210 @@
+#include "larder/generate/kv_quality.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include "larder/base/error.h"
+
+namespace larder {
+namespace {
+
+// One cache with what it has shown so far.
+struct Contender {
+  Contender(const std::shared_ptr<const Model>& model, const SessionOptions& options,
+            Allocator& allocator)
+      : memory(allocator), session(model, options, memory) {}
+  TrackingAllocator memory;
+  Session session;
+  double sum_kl = 0, max_kl = 0, sum_nll = 0;
+  int64_t same_top = 0;
+};
+
+// log softmax in double.
+void log_softmax(const float* logits, std::vector<double>& out) {
+  const double most = *std::max_element(logits, logits + out.size());
+  double sum = 0;
+  for (size_t i = 0; i < out.size(); ++i) sum += std::exp(logits[i] - most);
+  const double log_sum = most + std::log(sum);
+  for (size_t i = 0; i < out.size(); ++i) out[i] = logits[i] - log_sum;
+}
+
+size_t top_of(const std::vector<double>& log_p) {
+  return static_cast<size_t>(std::max_element(log_p.begin(), log_p.end()) - log_p.begin());
+}
+
+// The distributions after the tokens of one step.
+class Comparison {
+ public:
+  explicit Comparison(int64_t vocab)
+      : exact_(static_cast<size_t>(vocab)), p_(static_cast<size_t>(vocab)), other_(exact_) {}
+
+  // The exact distribution after one token; `next` is the text's next token, or -1.
+  void begin_token(const float* logits, int32_t next, Contender& exact) {
+    log_softmax(logits, exact_);
+    for (size_t i = 0; i < p_.size(); ++i) p_[i] = std::exp(exact_[i]);
+    top_ = top_of(exact_);
+    if (next >= 0) exact.sum_nll -= exact_[static_cast<size_t>(next)];
+    ++exact.same_top;
+  }
+  void add(const float* logits, int32_t next, Contender& other) {
+    log_softmax(logits, other_);
+    double kl = 0;
+    for (size_t i = 0; i < p_.size(); ++i) kl += p_[i] * (exact_[i] - other_[i]);
+    other.sum_kl += kl;
+    other.max_kl = std::max(other.max_kl, kl);
+    other.same_top += top_of(other_) == top_ ? 1 : 0;
+    if (next >= 0) other.sum_nll -= other_[static_cast<size_t>(next)];
+  }
+
+ private:
+  std::vector<double> exact_, p_, other_;
+  size_t top_ = 0;
+};
+
+FormatQuality summary(const Contender& contender, const CacheFormat& format, int64_t tokens) {
+  const auto n = static_cast<double>(tokens);
+  return {format,
+          contender.sum_kl / n,
+          contender.max_kl,
+          static_cast<double>(contender.same_top) / n,
+          std::exp(contender.sum_nll / (n - 1)),
+          static_cast<double>(contender.memory.of("kv").live) / n,
+          {}};
+}
+
+double relative_error(const TensorView& exact, const TensorView& rounded, int32_t head) {
+  const int64_t count = exact.shape[1] * exact.shape[2];
+  const float* a = exact.as<float>() + head * count;
+  const float* b = rounded.as<float>() + head * count;
+  double error = 0, total = 0;
+  for (int64_t i = 0; i < count; ++i) {
+    error += (double{a[i]} - b[i]) * (double{a[i]} - b[i]);
+    total += double{a[i]} * a[i];
+  }
+  return total > 0 ? std::sqrt(error / total) : 0;
+}
+
+// Converts what the exact cache holds to the format, layer by layer, and looks at the difference.
+std::vector<HeadError> head_errors(Session& exact, const Model& model, const CacheFormat& format,
+                                   Allocator& allocator) {
+  std::vector<HeadError> errors;
+  const std::vector<LayerSpec> specs = model.cache_layers();
+  Cache converted = CacheRegistry().make(
+      format.cache, specs, {DType::kF32, exact.cache().seq_len(0), 0, format.config}, allocator);
+  for (int32_t i = 0; i < exact.cache().num_layers(); ++i) {
+    if (exact.cache().layer(i).as_kv() == nullptr) continue;
+    const KVLayer& from = exact.cache().kv(i);
+    KVLayer& to = converted.kv(i);
+    const LayerSpec& spec = from.spec();
+    const auto take = [&](int64_t tokens) {
+      return Tensor(allocator, {spec.num_kv_heads, tokens, spec.head_dim}, DType::kF32, "export");
+    };
+    const int64_t kept = from.kept_len(0), first = from.seq_len(0) - kept;
+    const Tensor k = take(kept), v = take(kept);
+    from.read(0, k, v);
+    const RowTokens row{first, k, v};
+    to.assign(std::span(&row, 1))->apply();
+    const int64_t left = to.kept_len(0);
+    const Tensor k2 = take(left), v2 = take(left);
+    to.read(0, k2, v2);
+    Tensor same_k = take(left), same_v = take(left);
+    copy_into(same_k, k.view().slice(1, kept - left, kept));
+    copy_into(same_v, v.view().slice(1, kept - left, kept));
+    for (int32_t head = 0; head < spec.num_kv_heads; ++head)
+      errors.push_back(
+          {i, head, relative_error(same_k, k2, head), relative_error(same_v, v2, head)});
+  }
+  return errors;
+}
+
+void check_quality(const Model& model, std::span<const int32_t> ids,
+                   const KVQualityOptions& quality) {
+  if (model.info().is_encoder_decoder)
+    fail_as(ErrorKind::kUnsupported, model.info().architecture,
+            " reads a source beside the text; verify needs a model that reads text alone");
+  if (ids.size() < 2) fail("a text of ", ids.size(), " tokens; a comparison needs at least 2");
+  if (quality.first < 1 || quality.chunk < 1)
+    fail("steps of ", quality.first, " and ", quality.chunk, " tokens; they must be at least 1");
+}
+
+}  // namespace
+
+KVQuality measure_kv_quality(const std::shared_ptr<const Model>& model,
+                             const SessionOptions& options, std::span<const int32_t> ids,
+                             std::span<const CacheFormat> formats, const KVQualityOptions& quality,
+                             Allocator& allocator) {
+  check_quality(*model, ids, quality);
+  const auto total = static_cast<int64_t>(ids.size());
+  const auto open = [&](const CacheFormat& format, std::optional<DType> dtype) {
+    SessionOptions own = options;
+    own.cache_implementation = format.cache;
+    own.cache_config = format.config;
+    own.cache_dtype = dtype;
+    own.max_cache_len = total;
+    return std::make_unique<Contender>(model, own, allocator);
+  };
+  const CacheFormat plain{"dynamic", ""};
+  const auto exact = open(plain, DType::kF32);
+  std::vector<std::unique_ptr<Contender>> others;
+  for (const CacheFormat& format : formats) others.push_back(open(format, options.cache_dtype));
+
+  const int64_t vocab = model->info().vocab_size;
+  Comparison comparison(vocab);
+  std::vector<int64_t> position(static_cast<size_t>(std::max(quality.first, quality.chunk)));
+  std::vector<int32_t> rows(position.size());
+  std::iota(rows.begin(), rows.end(), 0);
+  for (int64_t at = 0; at < total;) {
+    if (quality.interrupted && quality.interrupted()) return {};
+    const auto n =
+        static_cast<int32_t>(std::min(at == 0 ? quality.first : quality.chunk, total - at));
+    std::iota(position.begin(), position.end(), at);
+    const int32_t q_start[] = {0, n}, slot = 0;
+    const Step step{1, n, q_start, position.data(), &slot, false};
+    const auto part = ids.subspan(static_cast<size_t>(at), static_cast<size_t>(n));
+    const auto forward = [&](Contender& contender) {
+      return contender.session.forward(step, part, std::span(rows).first(static_cast<size_t>(n)))
+          .as<float>();
+    };
+    const float* exact_logits = forward(*exact);
+    std::vector<const float*> logits;
+    for (const auto& other : others) logits.push_back(forward(*other));
+    for (int32_t i = 0; i < n; ++i) {
+      const int32_t next = at + i + 1 < total ? ids[static_cast<size_t>(at + i + 1)] : -1;
+      comparison.begin_token(exact_logits + i * vocab, next, *exact);
+      for (size_t f = 0; f < others.size(); ++f)
+        comparison.add(logits[f] + i * vocab, next, *others[f]);
+    }
+    at += n;
+  }
+
+  KVQuality result{total, summary(*exact, plain, total), {}};
+  for (size_t f = 0; f < others.size(); ++f) {
+    result.formats.push_back(summary(*others[f], formats[f], total));
+    if (quality.per_head)
+      result.formats.back().heads = head_errors(exact->session, *model, formats[f], allocator);
+  }
+  return result;
+}
+
+std::vector<CacheFormat> standard_kv_formats() {
+  std::vector<CacheFormat> formats;
+  for (const char* config : {
+           R"({"backend": "quanto", "nbits": 4})",
+           R"({"backend": "quanto", "nbits": 4, "axis_key": -1, "axis_value": -1})",
+           R"({"backend": "quanto", "nbits": 2})",
+           R"({"backend": "hqq", "nbits": 8})",
+           R"({"backend": "hqq", "nbits": 4})",
+           R"({"backend": "hqq", "nbits": 2})",
+           R"({"backend": "larder", "nbits": 8})",
+           R"({"backend": "larder", "nbits_key": 8, "nbits_value": 4})",
+           R"({"backend": "larder", "nbits": 4})",
+           R"({"backend": "larder", "nbits": 4, "keys_per_channel": false})",
+           R"({"backend": "larder", "nbits": 3})",
+           R"({"backend": "larder", "nbits": 2})",
+       })
+    formats.push_back({"quantized", config});
+  return formats;
+}
+
+}  // namespace larder

@@ -1,0 +1,32 @@
+// What a caller asks for, and what is wrong with it.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "larder/generate/sampling.h"
+#include "larder/generate/session.h"
+
+namespace larder {
+
+struct Request {
+  std::vector<int32_t> prompt_ids;
+  int64_t max_new_tokens = 20;
+  SamplingParams sampling;
+  std::vector<int32_t> eos_token_ids;     // any of them ends the row and is part of its output_ids
+  std::vector<std::string> stop_strings;  // needs a TokenText
+};
+
+// The prompt, or the model's bos_token_id in the place of an empty one, if it has one.
+std::vector<int32_t> with_bos(const Request& request, const ModelInfo& info);
+
+// New tokens at most. The last one is never fed, so it needs no place in the context.
+int64_t new_token_limit(const Request& request, int64_t prompt_length, const ModelInfo& info);
+
+// Everything that can be said of a batch before it runs. Throws one Error that names the request
+// and the field; `has_text` says that stop strings can be followed.
+void check_requests(std::span<const Request> requests, Session& session, bool has_text);
+
+}  // namespace larder
