@@ -92,6 +92,8 @@ void run_forward(Suite& suite, const ConformanceCase& test) {
   for (const Kernels* set : available_kernel_sets()) run(growing, AttentionKind::kFused, set);
   run(growing, AttentionKind::kEager, &choose_kernels());
   if (quantized) return;
+  if (suite.model(name)->info().is_encoder_decoder)
+    run("encoder_decoder", AttentionKind::kFused, &choose_kernels());
   run("static", AttentionKind::kFused, &choose_kernels());
   run("static", AttentionKind::kEager, &choose_kernels());
   run("offloaded", AttentionKind::kFused, &choose_kernels());
@@ -117,8 +119,6 @@ void run_generate(Suite& suite, const ConformanceCase& test) {
   const std::string name = json.at("model");
   if (const std::string needs = suite.model_needs(name); !needs.empty())
     GTEST_SKIP() << "needs " << needs;
-  if (suite.model(name)->info().is_encoder_decoder)
-    GTEST_SKIP() << "needs generation with an encoder";
   const std::set<std::string> caches = lossless_caches(json);
   for (const std::string& cache : caches) {
     for (const AttentionKind attention : {AttentionKind::kFused, AttentionKind::kEager}) {
