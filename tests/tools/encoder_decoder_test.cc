@@ -44,5 +44,11 @@ TEST(GenerateEncoderDecoder, GuessesAreRefusedInOneLine) {
   }
 }
 
+TEST(BenchEncoderDecoder, IsRefusedInOneLine) {
+  const CommandResult result = run_larder({"bench", "-m", kModel});
+  EXPECT_EQ(result.code, 2);
+  EXPECT_NE(result.err.find("reads a source beside the text"), std::string::npos) << result.err;
+}
+
 }  // namespace
 }  // namespace larder::test
