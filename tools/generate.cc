@@ -269,8 +269,11 @@ int run(Flags& flags) {
   const std::optional<Tokenizer> tokenizer = find_tokenizer(flags);
   Request request = request_of(flags, *loaded.model(), tokenizer);
   const std::optional<CacheFile> file = open_cache(flags, request);
-  const auto prompt = static_cast<int64_t>(std::max<size_t>(request.prompt_ids.size(), 1));
-  const int64_t context = loaded.model()->info().max_position_embeddings;
+  const ModelInfo& info = loaded.model()->info();
+  // An encoder's input takes no places of the decoder, which begins with one start token.
+  const auto prompt = static_cast<int64_t>(
+      info.is_encoder_decoder ? 1 : std::max<size_t>(request.prompt_ids.size(), 1));
+  const int64_t context = info.max_position_embeddings;
   const int64_t needed = prompt + std::min({flags.max_new_tokens, context, kMostTokens - prompt});
   const Speculation speculation = flags.decoding.speculation(loaded, needed);
   const std::unique_ptr<Session> session = loaded.session(needed, flags.decoding.rollback());
