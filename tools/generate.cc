@@ -279,8 +279,11 @@ int run(Flags& flags) {
   const std::optional<Tokenizer> tokenizer = find_tokenizer(flags);
   Request request = request_of(flags, *loaded.model(), tokenizer);
   const std::optional<CacheFile> file = open_cache(flags, request);
-  const auto prompt = static_cast<int64_t>(std::max<size_t>(request.prompt_ids.size(), 1));
-  const int64_t context = loaded.model()->info().max_position_embeddings;
+  const ModelInfo& info = loaded.model()->info();
+  // An encoder's input takes no places of the decoder, which begins with one start token.
+  const auto prompt = static_cast<int64_t>(
+      info.is_encoder_decoder ? 1 : std::max<size_t>(request.prompt_ids.size(), 1));
+  const int64_t context = info.max_position_embeddings;
   std::optional<ContextShiftParams> shift = flags.decoding.shift();
   const int64_t needed = tokens_needed(flags, prompt, context);
   const Speculation speculation = flags.decoding.speculation(loaded, needed);

@@ -39,7 +39,8 @@ std::vector<ProfileKind> default_kinds() {
       continue;
     }
     for (const char* config :
-         {R"({"backend":"quanto","nbits":4})", R"({"backend":"hqq","nbits":4})"})
+         {R"({"backend":"larder","nbits":8})", R"({"backend":"larder","nbits":4})",
+          R"({"backend":"quanto","nbits":4})", R"({"backend":"hqq","nbits":4})"})
       kinds.push_back({name, config, false, {}, ""});
   }
   return kinds;

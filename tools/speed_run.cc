@@ -16,6 +16,13 @@ int32_t some_id(int64_t i, int64_t vocab) {
 
 }  // namespace
 
+SpeedRun::SpeedRun(Session& session)
+    : session_(session), vocab_(session.model().info().vocab_size) {
+  if (session.model().info().is_encoder_decoder)
+    fail_as(ErrorKind::kUnsupported, session.model().info().architecture,
+            " reads a source beside the text; a speed is measured of models that read text alone");
+}
+
 // A kind that has rounded or dropped what a shorter row would need refuses to be cut.
 void SpeedRun::cut(int64_t length) {
   if (session_.cache().seq_len(0) <= length) return;

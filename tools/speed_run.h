@@ -14,8 +14,7 @@ class SpeedRun {
  public:
   static constexpr int64_t kChunk = 512;  // prompt tokens a step
 
-  explicit SpeedRun(Session& session)
-      : session_(session), vocab_(session.model().info().vocab_size) {}
+  explicit SpeedRun(Session& session);  // refuses a model with an encoder
 
   // Brings the cache to `length` tokens: cuts it where its kind can, or starts anew.
   bool set_depth(int64_t length);

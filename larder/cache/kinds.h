@@ -18,6 +18,8 @@ CacheLayers make_dynamic_layers(std::span<const LayerSpec>, const CacheOptions&,
 CacheLayers make_dynamic_full_layers(std::span<const LayerSpec>, const CacheOptions&,
                                      const CacheMemory&);
 CacheLayers make_static_layers(std::span<const LayerSpec>, const CacheOptions&, const CacheMemory&);
+CacheLayers make_encoder_decoder_layers(std::span<const LayerSpec>, const CacheOptions&,
+                                        const CacheMemory&);
 CacheLayers make_sliding_window_layers(std::span<const LayerSpec>, const CacheOptions&,
                                        const CacheMemory&);
 CacheLayers make_hybrid_layers(std::span<const LayerSpec>, const CacheOptions&, const CacheMemory&);

@@ -73,7 +73,7 @@ CacheLayers make_offloaded_static_layers(std::span<const LayerSpec> specs,
 
 CacheLayers make_offloaded_hybrid_layers(std::span<const LayerSpec> specs,
                                          const CacheOptions& options, const CacheMemory& memory) {
-  return offload("offloaded_hybrid", "static", specs, options, memory);
+  return offload("offloaded_hybrid", "hybrid", specs, options, memory);
 }
 
 }  // namespace larder

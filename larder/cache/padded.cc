@@ -9,12 +9,15 @@
 namespace larder {
 
 PaddedCache::PaddedCache(Cache& cache, const Exec& exec, Allocator& allocator,
-                         std::vector<int64_t> pads)
+                         std::vector<int64_t> pads, PaddedSide side)
     : cache_(cache),
       exec_(exec),
       allocator_(allocator),
+      side_(side),
       pads_(std::move(pads)),
-      columns_(static_cast<size_t>(cache.num_layers()), 0) {}
+      columns_(
+          static_cast<size_t>(side == PaddedSide::kSelf ? cache.num_layers() : cache.num_cross()),
+          0) {}
 
 int64_t PaddedCache::pad(int32_t row) const {
   return static_cast<size_t>(row) < pads_.size() ? pads_[static_cast<size_t>(row)] : 0;
@@ -29,14 +32,14 @@ int64_t PaddedCache::next_position(int32_t row, int32_t layer) const {
 }
 
 int64_t PaddedCache::get_max_cache_shape(int32_t layer) const {
-  const int64_t window = cache_.kv(layer).sliding_window();
-  return window > 0 ? window : cache_.layer(layer).max_len();
+  const int64_t window = kv(layer).sliding_window();
+  return window > 0 ? window : kv(layer).max_len();
 }
 
 std::pair<int64_t, int64_t> PaddedCache::get_mask_sizes(int64_t q_len, int32_t layer) const {
-  const int64_t columns = get_seq_length(layer), window = cache_.kv(layer).sliding_window();
+  const int64_t columns = get_seq_length(layer), window = kv(layer).sliding_window();
   const int64_t after = columns + q_len, capacity = get_max_cache_shape(layer);
-  const bool fixed = cache_.layer(layer).max_len() >= 0;
+  const bool fixed = kv(layer).max_len() >= 0;
   if (window == 0) return {fixed ? capacity : after, 0};
   if (fixed && after <= window) return {window, 0};
   const int64_t offset = std::max<int64_t>(columns - (window - 1), 0);
@@ -46,8 +49,8 @@ std::pair<int64_t, int64_t> PaddedCache::get_mask_sizes(int64_t q_len, int32_t l
 // What the reference's layer holds now: all columns, or its last window - 1 (of fixed size:
 // window).
 Columns PaddedCache::kept_columns(int32_t layer) const {
-  const int64_t columns = get_seq_length(layer), window = cache_.kv(layer).sliding_window();
-  const bool fixed = cache_.layer(layer).max_len() >= 0;
+  const int64_t columns = get_seq_length(layer), window = kv(layer).sliding_window();
+  const bool fixed = kv(layer).max_len() >= 0;
   const int64_t capacity = get_max_cache_shape(layer);
   if (window == 0) return {0, columns, fixed ? capacity : columns};
   const int64_t begin = std::max<int64_t>(columns - (fixed ? window : window - 1), 0);
@@ -56,8 +59,10 @@ Columns PaddedCache::kept_columns(int32_t layer) const {
 
 void PaddedCache::check_update(int32_t layer, const TensorView& keys, const TensorView& values,
                                std::optional<int64_t> cache_position) const {
-  if (layer < 0 || layer >= cache_.num_layers())
-    fail("layer ", layer, " of a cache of ", cache_.num_layers(), " layers");
+  if (layer < 0 || static_cast<size_t>(layer) >= columns_.size())
+    fail("layer ", layer, " of a cache of ", columns_.size(), " layers");
+  if (side_ == PaddedSide::kCross && get_seq_length(layer) > 0)
+    fail("cross layer ", layer, " has a source already; reset the cache first");
   if (keys.shape.rank() != 4 || !(keys.shape == values.shape)) {
     fail("keys ", keys.shape.text(), " and values ", values.shape.text(),
          " must both be [batch, heads, n, head_dim]");
@@ -68,7 +73,7 @@ void PaddedCache::check_update(int32_t layer, const TensorView& keys, const Tens
   if (!pads_.empty() && static_cast<int64_t>(pads_.size()) != keys.shape[0]) {
     fail("padding given for ", pads_.size(), " rows, the update has ", keys.shape[0]);
   }
-  const int64_t columns = get_seq_length(layer), capacity = cache_.layer(layer).max_len();
+  const int64_t columns = get_seq_length(layer), capacity = kv(layer).max_len();
   if (cache_position && *cache_position != columns) {
     fail("cache_position ", *cache_position, " where the next column is ", columns);
   }
@@ -126,7 +131,7 @@ KeyValues PaddedCache::update(int32_t layer, const TensorView& keys, const Tenso
   }
   const Tensor k = pack(allocator_, keys, packed), v = pack(allocator_, values, packed);
   const Step step = packed.step();
-  KVLayer& target = cache_.kv(layer);
+  KVLayer& target = kv(layer);
   std::optional<KeyValues> shown = old_and_new(layer, keys, values);
   target.reserve(step);
   target.append(exec_, k, v, step);
@@ -142,8 +147,8 @@ KeyValues PaddedCache::update(int32_t layer, const TensorView& keys, const Tenso
 std::optional<KeyValues> PaddedCache::old_and_new(int32_t layer, const TensorView& keys,
                                                   const TensorView& values) const {
   const int64_t columns = get_seq_length(layer), n = keys.shape[2];
-  const int64_t window = cache_.kv(layer).sliding_window();
-  const bool fixed = cache_.layer(layer).max_len() >= 0;
+  const int64_t window = kv(layer).sliding_window();
+  const bool fixed = kv(layer).max_len() >= 0;
   if (window == 0 || (fixed && columns + n <= window)) return std::nullopt;
   const int64_t begin = get_mask_sizes(n, layer).second;
   KeyValues shown = export_columns(keys.shape[0], layer, {begin, columns, columns - begin + n});
@@ -161,7 +166,7 @@ std::optional<KeyValues> PaddedCache::old_and_new(int32_t layer, const TensorVie
 }
 
 KeyValues PaddedCache::export_columns(int64_t batch, int32_t index, const Columns& columns) const {
-  const KVLayer& layer = cache_.kv(index);
+  const KVLayer& layer = kv(index);
   const LayerSpec& spec = layer.spec();
   const Shape shape{batch, spec.num_kv_heads, columns.count, spec.head_dim};
   KeyValues out{Tensor(allocator_, shape, layer.dtype(), "export"),
@@ -210,8 +215,9 @@ void PaddedCache::crop(int64_t max_length) {
   for (int64_t& pads : pads_) pads = std::min(pads, keep);
 }
 
+// The cross side follows the decoder's own, which moves the rows of all layers.
 void PaddedCache::reset() {
-  cache_.reset();
+  if (side_ == PaddedSide::kSelf) cache_.reset();
   std::ranges::fill(columns_, 0);
   pads_.clear();
   batch_ = -1;
@@ -225,7 +231,7 @@ void PaddedCache::select(std::span<const int32_t> source) {
   std::vector<int64_t> pads;
   pads.reserve(source.size());
   for (const int32_t row : source) pads.push_back(pad(row));
-  cache_.select_rows(source);
+  if (side_ == PaddedSide::kSelf) cache_.select_rows(source);
   pads_ = std::move(pads);
   batch_ = static_cast<int64_t>(source.size());
 }

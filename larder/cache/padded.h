@@ -24,13 +24,18 @@ struct Columns {
   int64_t begin = 0, end = 0, count = 0;
 };
 
+// The layers that an edge shows: of an encoder-decoder model the decoder's own or those that keep
+// the encoder's output (see PaddedEncoderDecoder).
+enum class PaddedSide : uint8_t { kSelf, kCross };
+
 // Methods bear the names that transformers gives them, and their meaning where that is right;
 // docs/parity.md lists where it is not. A column is an index of the padded batch: row r has its
 // first tokens from column pad(r) on. Borrows the cache, the exec and the allocator.
 class PaddedCache {
  public:
   // pads: padding columns on the left of each row; empty = none.
-  PaddedCache(Cache& cache, const Exec& exec, Allocator& allocator, std::vector<int64_t> pads = {});
+  PaddedCache(Cache& cache, const Exec& exec, Allocator& allocator, std::vector<int64_t> pads = {},
+              PaddedSide side = PaddedSide::kSelf);
 
   // keys, values: [batch, num_kv_heads, n, head_dim], any float dtype and strides. What lies in
   // padding columns is ignored. Gives what the layer keeps afterwards; a cache of fixed size gives
@@ -40,7 +45,8 @@ class PaddedCache {
   KeyValues update(int32_t layer, const TensorView& keys, const TensorView& values,
                    std::optional<int64_t> cache_position = std::nullopt);
 
-  int64_t get_seq_length(int32_t layer = 0) const;  // columns, padding included
+  int64_t batch() const { return std::max<int64_t>(batch_, 0); }  // rows
+  int64_t get_seq_length(int32_t layer = 0) const;                // columns, padding included
   // {kv_length, kv_offset} that the mask of the next q_len columns must have.
   std::pair<int64_t, int64_t> get_mask_sizes(int64_t q_len, int32_t layer) const;
   // Columns that the layer can keep; -1 = unbounded. Of a sliding layer: its window.
@@ -62,6 +68,9 @@ class PaddedCache {
   void batch_repeat_interleave(int64_t repeats);
 
  private:
+  KVLayer& kv(int32_t layer) const {
+    return side_ == PaddedSide::kSelf ? cache_.kv(layer) : cache_.cross(layer);
+  }
   void check_update(int32_t layer, const TensorView& keys, const TensorView& values,
                     std::optional<int64_t> cache_position) const;
   void select(std::span<const int32_t> source);
@@ -76,6 +85,7 @@ class PaddedCache {
   Cache& cache_;
   const Exec& exec_;
   Allocator& allocator_;
+  PaddedSide side_;
   std::vector<int64_t> pads_;
   std::vector<int64_t> columns_;  // by layer
   int64_t batch_ = -1;            // -1 until the first update

@@ -23,6 +23,7 @@ CacheRegistry::CacheRegistry() {
   add({"sliding_window", make_sliding_window_layers, true});
   add({"hybrid", make_hybrid_layers, true});
   add({"hybrid_chunked", make_hybrid_chunked_layers, true});
+  add({"encoder_decoder", make_encoder_decoder_layers, false});
   // State layers are the same in every kind; these are the names that recurrent models use.
   add({"mamba", make_dynamic_layers, false});
   add({"recurrent", make_dynamic_layers, false});

@@ -8,6 +8,7 @@
 namespace larder {
 
 struct BeamSearch::Row {
+  std::vector<int32_t> source;  // of an encoder-decoder model
   std::vector<int32_t> prompt, eos;
   int64_t fed = 0;    // of the prompt, in the cache
   int32_t slot = 0;   // cache row of the first beam
@@ -47,23 +48,7 @@ BeamSearch::BeamSearch(Session& session, const std::vector<Request>& requests,
   if (options_.prefill_chunk < 1)
     fail("prefill_chunk ", options_.prefill_chunk, " must be at least 1");
   for (size_t i = 0; i < requests.size(); ++i) check_request_for_beams(requests[i], i);
-  const ModelInfo& config = session_.model().info();
-  const auto vocab = static_cast<size_t>(config.vocab_size);
-  for (const Request& request : requests) {
-    auto row = std::make_unique<Row>();
-    row->prompt = with_bos(request, config);
-    row->eos = request.eos_token_ids;
-    row->slot = static_cast<int32_t>(rows_.size());
-    row->limit = new_token_limit(request, static_cast<int64_t>(row->prompt.size()), config);
-    row->sampler = std::make_unique<Sampler>(
-        request.sampling, SamplerRow{vocab, row->prompt.size(), row->eos, 0}, sampler_scratch_);
-    if (row->limit > 0) {
-      row->scorer = std::make_unique<BeamScorer>(params, vocab, row->prompt, row->eos, row->limit);
-    } else {
-      row->results.emplace_back().finish_reason = FinishReason::kLength;
-    }
-    rows_.push_back(std::move(row));
-  }
+  for (const Request& request : requests) add_row(request, params);
   const size_t beams = rows_.size() * static_cast<size_t>(params.num_beams);
   const int64_t chunk = std::min<int64_t>(options_.prefill_chunk, prompt_tokens());
   plan_.reserve(beams, std::max(beams, static_cast<size_t>(chunk)));
@@ -73,16 +58,44 @@ BeamSearch::BeamSearch(Session& session, const std::vector<Request>& requests,
 
 BeamSearch::~BeamSearch() = default;
 
+void BeamSearch::add_row(const Request& request, const BeamParams& params) {
+  const ModelInfo& config = session_.model().info();
+  const auto vocab = static_cast<size_t>(config.vocab_size);
+  auto row = std::make_unique<Row>();
+  std::vector<int32_t> given = with_bos(request, config);
+  row->prompt = decoder_prompt(request, given, config);
+  if (config.is_encoder_decoder) row->source = std::move(given);
+  row->eos = request.eos_token_ids;
+  row->slot = static_cast<int32_t>(rows_.size());
+  row->limit = new_token_limit(request, static_cast<int64_t>(row->prompt.size()), config);
+  row->sampler = std::make_unique<Sampler>(
+      request.sampling, SamplerRow{vocab, row->prompt.size(), row->eos, 0}, sampler_scratch_);
+  if (row->limit > 0) {
+    row->scorer = std::make_unique<BeamScorer>(params, vocab, row->prompt, row->eos, row->limit);
+    if (!row->source.empty()) sources_.add(row->slot, row->source);
+  } else {
+    row->results.emplace_back().finish_reason = FinishReason::kLength;
+  }
+  rows_.push_back(std::move(row));
+}
+
+bool BeamSearch::any_running() const {
+  return std::ranges::any_of(rows_, [](const auto& row) { return row->running(); });
+}
+
 std::span<const BeamResult> BeamSearch::results(size_t row) const { return rows_[row]->results; }
-const std::vector<int32_t>& BeamSearch::prompt_ids(size_t row) const { return rows_[row]->prompt; }
+const std::vector<int32_t>& BeamSearch::prompt_ids(size_t row) const {
+  return rows_[row]->source.empty() ? rows_[row]->prompt : rows_[row]->source;
+}
 
 int64_t BeamSearch::prompt_tokens() const {
   int64_t count = 0;
-  for (const auto& row : rows_) count += static_cast<int64_t>(row->prompt.size());
+  for (size_t r = 0; r < rows_.size(); ++r) count += static_cast<int64_t>(prompt_ids(r).size());
   return count;
 }
 
 int64_t BeamSearch::prompt_tokens_fed() const {
+  if (session_.model().info().is_encoder_decoder) return sources_.tokens_encoded();
   int64_t count = 0;
   for (const auto& row : rows_) count += row->fed;
   return count;
@@ -137,6 +150,10 @@ bool BeamSearch::step() {
         row->results.emplace_back().finish_reason = FinishReason::kCancelled;
     }
   }
+  if (sources_.left() && any_running()) {
+    sources_.encode_next(session_, options_.prefill_chunk);
+    return true;
+  }
   follow_beams();
   plan_step();
   if (plan_.empty()) return false;
@@ -150,7 +167,7 @@ bool BeamSearch::step() {
     beams_moved_ = true;
     if (row->scorer->done()) settle(*row, FinishReason::kLength);
   }
-  return std::ranges::any_of(rows_, [](const auto& row) { return row->running(); });
+  return any_running();
 }
 
 // The cache's rows become those of the beams under way. Waits until every prompt is in the cache.

@@ -18,7 +18,8 @@ struct BeamResult : Result {
 
 // The step by step face of a search, as Generation's. A prompt is fed once; its cache row is then
 // repeated for the beams, and from step to step the cache's rows follow the beams
-// (Cache::select_rows: rows share what they have in common). Prompts that are done cost nothing,
+// (Cache::select_rows: rows share what they have in common, and the encoder's output of their
+// source). Prompts that are done cost nothing,
 // and each finds what it would find alone.
 //
 // Of GenerationOptions on_token is never called, since no token is settled before the end. Memory
@@ -49,6 +50,8 @@ class BeamSearch {
   bool prefilled() const;
 
  private:
+  void add_row(const Request& request, const BeamParams& params);
+  bool any_running() const;
   struct Row;
   void follow_beams();
   void plan_step();
@@ -59,6 +62,7 @@ class BeamSearch {
   GenerationOptions options_;
   SamplerScratch sampler_scratch_;
   std::vector<std::unique_ptr<Row>> rows_;
+  Sources sources_;
   StepPlan plan_;
   std::vector<std::pair<Row*, size_t>> owner_;  // row and beam of each row of the step
   std::vector<int32_t> source_;

@@ -1,6 +1,7 @@
 #include "larder/generate/cache_ladder.h"
 
 #include <algorithm>
+#include <span>
 #include <utility>
 
 #include "larder/base/error.h"
@@ -12,8 +13,13 @@ namespace {
 constexpr const char* kTag = "headroom";
 
 // A conversion holds a copy of one layer's rows and the new layer beside the whole cache, of which
-// they are two layers at most: H = 2 (B - H) / layers.
-size_t headroom_for(size_t free_bytes, size_t layers) { return free_bytes / (layers + 2) * 2; }
+// they are two layers at most, and as much as half of that again where rows are short and blocks
+// round up: H = 3 (B - H) / layers. Layers with a window are small beside those without.
+size_t headroom_for(size_t free_bytes, std::span<const LayerSpec> specs) {
+  const auto full = static_cast<size_t>(
+      std::ranges::count_if(specs, [](const LayerSpec& spec) { return spec.window == 0; }));
+  return free_bytes / ((full > 0 ? full : specs.size()) + 3) * 3;
+}
 
 std::vector<LayerSpec> attention_specs(const Session& session) {
   std::vector<LayerSpec> specs = session.model().cache_layers();
@@ -46,7 +52,7 @@ CacheLadder::CacheLadder(Session& session, Options options, const CacheRegistry&
       return true;
     }
   });
-  headroom_ = Buffer(session_.allocator(), headroom_for(options_.free_bytes, specs.size()), kTag);
+  headroom_ = Buffer(session_.allocator(), headroom_for(options_.free_bytes, specs), kTag);
   session_.on_out_of_memory([this](const OutOfMemory& why) { return descend(why); });
 }
 

@@ -21,7 +21,8 @@ std::string_view finish_reason_name(FinishReason reason) {
 }
 
 struct Generation::Row {
-  std::vector<int32_t> prompt, ids;  // ids: prompt and output together
+  std::vector<int32_t> source;       // of an encoder-decoder model
+  std::vector<int32_t> prompt, ids;  // what the decoder is fed first; that and the output together
   int64_t fed = 0;                   // of ids, in the cache
   int64_t cached = 0;                // of those, there from the start
   int64_t dropped = 0;               // of those, gone again by context shifts
@@ -60,29 +61,7 @@ Generation::Generation(Session& session, std::vector<Request> requests, Generati
     shifter_ = std::make_unique<ContextShifter>(session, *options_.context_shift);
   }
   if (drafter) check_drafter();
-  const ModelInfo& config = session_.model().info();
-  for (Request& request : requests) {
-    auto row = std::make_unique<Row>();
-    row->prompt = with_bos(request, config);
-    row->ids = row->prompt;
-    row->fed = row->cached = request.cached_tokens;
-    const auto length = static_cast<int64_t>(row->prompt.size());
-    row->limit = new_token_limit(request, length, config, shifts);
-    // A model without a context limit sets none here either.
-    const auto expected = static_cast<size_t>(std::min<int64_t>(row->limit, kMostExpected));
-    row->ids.reserve(static_cast<size_t>(length) + expected);
-    row->result.output_ids.reserve(expected);
-    row->eos = request.eos_token_ids;
-    row->sampler =
-        std::make_unique<Sampler>(request.sampling,
-                                  SamplerRow{static_cast<size_t>(config.vocab_size),
-                                             row->prompt.size(), request.eos_token_ids, 0},
-                                  sampler_scratch_);
-    if (options_.make_text) row->text = options_.make_text(row->prompt);
-    row->stops = std::make_unique<StopMatcher>(std::move(request.stop_strings));
-    if (row->limit == 0) row->result.finish_reason = FinishReason::kLength;
-    rows_.push_back(std::move(row));
-  }
+  for (Request& request : requests) add_row(request);
   const int64_t chunk = std::min<int64_t>(options_.prefill_chunk, prompt_tokens());
   const auto most_chosen = static_cast<size_t>(1 + (drafter ? drafter->max_tokens() : 0));
   plan_.reserve(rows_.size(), std::max(rows_.size() * most_chosen, static_cast<size_t>(chunk)));
@@ -97,6 +76,37 @@ Generation::Generation(Session& session, std::vector<Request> requests, Generati
 
 Generation::~Generation() = default;
 
+void Generation::add_row(Request& request) {
+  const ModelInfo& config = session_.model().info();
+  auto row = std::make_unique<Row>();
+  std::vector<int32_t> given = with_bos(request, config);
+  row->prompt = decoder_prompt(request, given, config);
+  if (config.is_encoder_decoder) row->source = std::move(given);
+  row->ids = row->prompt;
+  row->fed = row->cached = request.cached_tokens;
+  const auto length = static_cast<int64_t>(row->prompt.size());
+  row->limit = new_token_limit(request, length, config, shifter_ != nullptr);
+  // A model without a context limit sets none here either.
+  const auto expected = static_cast<size_t>(std::min<int64_t>(row->limit, kMostExpected));
+  row->ids.reserve(static_cast<size_t>(length) + expected);
+  row->result.output_ids.reserve(expected);
+  row->eos = request.eos_token_ids;
+  row->sampler = std::make_unique<Sampler>(request.sampling,
+                                           SamplerRow{static_cast<size_t>(config.vocab_size),
+                                                      row->prompt.size(), request.eos_token_ids, 0},
+                                           sampler_scratch_);
+  if (options_.make_text) row->text = options_.make_text(row->prompt);
+  row->stops = std::make_unique<StopMatcher>(std::move(request.stop_strings));
+  if (row->limit == 0) row->result.finish_reason = FinishReason::kLength;
+  if (row->running() && !row->source.empty())
+    sources_.add(static_cast<int32_t>(rows_.size()), row->source);
+  rows_.push_back(std::move(row));
+}
+
+bool Generation::any_running() const {
+  return std::ranges::any_of(rows_, [](const auto& row) { return row->running(); });
+}
+
 const std::vector<int32_t>& Generation::ids(size_t row) const { return rows_[row]->ids; }
 std::vector<int32_t> Generation::context_ids(size_t row) const {
   std::vector<int32_t> ids = rows_[row]->ids;
@@ -108,15 +118,18 @@ std::vector<int32_t> Generation::context_ids(size_t row) const {
 }
 
 const Result& Generation::result(size_t row) const { return rows_[row]->result; }
-const std::vector<int32_t>& Generation::prompt_ids(size_t row) const { return rows_[row]->prompt; }
+const std::vector<int32_t>& Generation::prompt_ids(size_t row) const {
+  return rows_[row]->source.empty() ? rows_[row]->prompt : rows_[row]->source;
+}
 
 int64_t Generation::prompt_tokens() const {
   int64_t count = 0;
-  for (const auto& row : rows_) count += static_cast<int64_t>(row->prompt.size());
+  for (size_t r = 0; r < rows_.size(); ++r) count += static_cast<int64_t>(prompt_ids(r).size());
   return count;
 }
 
 int64_t Generation::prompt_tokens_fed() const {
+  if (session_.model().info().is_encoder_decoder) return sources_.tokens_encoded();
   int64_t count = 0;
   for (const auto& row : rows_)
     count += std::min(row->fed, static_cast<int64_t>(row->prompt.size())) - row->cached;
@@ -135,6 +148,10 @@ bool Generation::prefilled() const {
 }
 
 void Generation::check_drafter() {
+  if (session_.model().info().is_encoder_decoder)
+    fail_as(ErrorKind::kUnsupported, session_.model().info().architecture,
+            " has an encoder, and guesses are made for decoders alone; generate without a draft "
+            "model or prompt lookup");
   if (session_.cache().tentative_limit(0) == 0)
     fail_as(ErrorKind::kUnsupported,
             "this cache cannot take back guesses that were wrong (recurrent states never can, "
@@ -220,12 +237,16 @@ bool Generation::step() {
   for (size_t r = 0; stop && r < rows_.size(); ++r) {
     if (rows_[r]->running()) finish(*rows_[r], static_cast<int32_t>(r), FinishReason::kCancelled);
   }
+  if (sources_.left() && any_running()) {
+    sources_.encode_next(session_, options_.prefill_chunk);
+    return true;
+  }
   plan_step();
   if (plan_.empty()) return false;
   const Step step = plan_.step(decoding_ && plan_.tokens() > plan_.batch());
   choose(step, session_.forward(step, plan_.ids(), plan_.logit_rows()));
   take_chosen(step);
-  return std::ranges::any_of(rows_, [](const auto& row) { return row->running(); });
+  return any_running();
 }
 
 // All rows choose before one of them changes, so that logits which no sampler can use undo the

@@ -13,6 +13,7 @@
 #include "larder/generate/request.h"
 #include "larder/generate/sampler.h"
 #include "larder/generate/session.h"
+#include "larder/generate/sources.h"
 #include "larder/generate/speculation.h"
 #include "larder/generate/step_plan.h"
 #include "larder/generate/stop_strings.h"
@@ -71,10 +72,11 @@ class Generation {
   Generation(Session& session, std::vector<Request> requests, GenerationOptions options = {});
   ~Generation();
 
-  // One forward: a chunk of prompts, or for every row that still runs one token, or with a drafter
-  // those guesses that stand and one token more. False when all rows have ended. When it throws
-  // (out of memory, say), tokens and cache are as they were, and it may be called again; a row
-  // whose context was shifted before stays so, and goes on from there.
+  // One forward: sources of an encoder-decoder model, or a chunk of prompts, or for every row that
+  // still runs one token, or with a drafter those guesses that stand and one token more. False when
+  // all rows have ended. When it throws (out of memory, say), tokens and cache are as they were,
+  // and it may be called again; a row whose context was shifted before stays so, and goes on
+  // from there.
   bool step();
   void run() {
     while (step()) {
@@ -84,7 +86,7 @@ class Generation {
   size_t batch() const { return rows_.size(); }
   const Result& result(size_t row) const;
   const std::vector<int32_t>& prompt_ids(
-      size_t row) const;                              // with the bos that an empty prompt got
+      size_t row) const;  // with the bos that an empty prompt got; or the source
   const std::vector<int32_t>& ids(size_t row) const;  // prompt and output; the cache lacks the last
   std::vector<int32_t> context_ids(size_t row) const;  // those of ids() that no shift has dropped
   int64_t prompt_tokens() const;                       // of all rows
@@ -96,6 +98,8 @@ class Generation {
 
  private:
   struct Row;
+  void add_row(Request& request);
+  bool any_running() const;
   void check_drafter();
   void draft();
   void plan_step();
@@ -111,6 +115,7 @@ class Generation {
   GenerationOptions options_;
   SamplerScratch sampler_scratch_;
   std::vector<std::unique_ptr<Row>> rows_;
+  Sources sources_;
   StepPlan plan_;
   std::vector<Draft> drafts_;  // of the rows that run, in their order; empty without a drafter
   std::unique_ptr<ContextShifter> shifter_;  // null: a full context is a row's end

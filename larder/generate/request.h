@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -12,7 +13,7 @@
 namespace larder {
 
 struct Request {
-  std::vector<int32_t> prompt_ids;
+  std::vector<int32_t> prompt_ids;  // of an encoder-decoder model: what the encoder reads
   int64_t max_new_tokens = 20;
   SamplingParams sampling;
   std::vector<int32_t> eos_token_ids;     // any of them ends the row and is part of its output_ids
@@ -20,13 +21,19 @@ struct Request {
   // How many of prompt_ids, from the first on, the row's cache already holds (a loaded cache file,
   // a conversation that goes on): they are not fed again. At least one id must be left to feed.
   int64_t cached_tokens = 0;
+  // What the decoder of an encoder-decoder model begins with; nullopt: as the model says.
+  std::optional<int32_t> decoder_start_token_id = std::nullopt;
 };
 
 // The prompt, or the model's bos_token_id in the place of an empty one, if it has one.
 std::vector<int32_t> with_bos(const Request& request, const ModelInfo& info);
 
-// New tokens at most. The last one is never fed, so it needs no place in the context. A context
-// that shifts sets no limit.
+// What the decoder is fed first: `prompt`, or the start token of an encoder-decoder model.
+std::vector<int32_t> decoder_prompt(const Request& request, std::span<const int32_t> prompt,
+                                    const ModelInfo& info);
+
+// New tokens at most; prompt_length: of what the decoder is fed first. The last one is never fed,
+// so it needs no place in the context. A context that shifts sets no limit.
 int64_t new_token_limit(const Request& request, int64_t prompt_length, const ModelInfo& info,
                         bool shifts = false);
 

@@ -49,6 +49,10 @@ class Session {
   void on_out_of_memory(std::function<bool(const OutOfMemory&)> relief) {
     relief_ = std::move(relief);
   }
+  // Encoder-decoder models: the sources of new rows; see Model::encode.
+  void encode(const Step& step, std::span<const int32_t> ids) {
+    model_->encode(exec_, step, ids, cache_, attention_);
+  }
   // Empties the cache: the next generation starts anew.
   void reset() noexcept { cache_.reset(); }
 

@@ -3,6 +3,7 @@
 #include "larder/models/mamba.h"
 #include "larder/models/model.h"
 #include "larder/models/recurrent_gemma.h"
+#include "larder/models/t5.h"
 
 namespace larder {
 namespace {
@@ -10,6 +11,7 @@ namespace {
 constexpr std::array kArchitectures = {
     Architecture{"MambaForCausalLM", "mamba", Mamba::load},
     Architecture{"RecurrentGemmaForCausalLM", "recurrent_gemma", RecurrentGemma::load},
+    Architecture{"T5ForConditionalGeneration", "t5", T5::load},
 };
 
 }  // namespace

@@ -7,7 +7,6 @@
 #include <array>
 #include <cmath>
 #include <cstdlib>
-#include <filesystem>
 #include <fstream>
 #include <functional>
 #include <map>
@@ -15,6 +14,7 @@
 
 #include "larder/base/error.h"
 #include "larder/base/file.h"
+#include "larder/cache/convert.h"
 #include "larder/cache/padded.h"
 #include "tests/support/cache_subject.h"
 
@@ -36,7 +36,11 @@ constexpr std::array kOperations = {"update",
                                     "save and load",
                                     "shift",
                                     "tentative step",
-                                    "cancel"};
+                                    "cancel",
+                                    "convert to dynamic",
+                                    "convert to static",
+                                    "convert to offloaded",
+                                    "convert to quantized"};
 
 class Table : public ::testing::Environment {
  public:
@@ -96,7 +100,6 @@ void Table::TearDown() {
     return;
   }
   const std::string page = std::string(LARDER_SOURCE_DIR) + "/docs/operations.md";
-  if (!std::filesystem::exists(page)) return;
   EXPECT_EQ(read_file(page), text()) << "run `make matrix`";
 }
 
@@ -356,6 +359,35 @@ TEST_P(Operations, ACancelledStepLeavesNothing) {
   };
   for (const int32_t tokens : {1, 2, 5, 9}) cancel(tokens);
   record("cancel", "yes");
+}
+
+// Without computing anything again: what can be seen of the last 5 tokens stays.
+TEST_P(Operations, ConversionKeepsWhatTheKindsCanHold) {
+  for (const char* target : {"dynamic", "static", "offloaded", "quantized"}) {
+    const std::string operation = str("convert to ", target);
+    Cache other = cache().fork();
+    CacheOptions options;
+    options.max_cache_len = SubjectCache::kMaxLen;
+    options.rollback = SubjectCache::kRollback;
+    const bool rounds = std::string_view(target) == "quantized";
+    if (rounds) options.config = R"({"q_group_size":16,"residual_length":4})";
+    if (!attempt(operation.c_str(), [&] {
+          convert_cache(other, target, options, CacheRegistry(), subject_.allocator());
+        }))
+      continue;
+    EXPECT_TRUE(now() == before_) << operation << " changed the cache that was forked";
+    for (int32_t r = 0; r < 3; ++r) {
+      const RowContent row = subject_.row(other, r);
+      const RowContent& was = before_[static_cast<size_t>(r)];
+      EXPECT_EQ(row.seq_len, was.seq_len);
+      if (rounds) continue;
+      EXPECT_TRUE(tokens_between(row, was.seq_len - 5, was.seq_len) ==
+                  tokens_between(was, was.seq_len - 5, was.seq_len))
+          << operation << ", row " << r;
+    }
+    subject_.feed(other, {0, 1, 2}, {2, 2, 2}, {1, 2, 3});
+    EXPECT_EQ(other.seq_len(1), 16);
+  }
 }
 
 std::string test_name(const ::testing::TestParamInfo<CacheSubject>& info) {

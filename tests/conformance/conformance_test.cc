@@ -92,6 +92,8 @@ void run_forward(Suite& suite, const ConformanceCase& test) {
   for (const Kernels* set : available_kernel_sets()) run(growing, AttentionKind::kFused, set);
   run(growing, AttentionKind::kEager, &choose_kernels());
   if (quantized) return;
+  if (suite.model(name)->info().is_encoder_decoder)
+    run("encoder_decoder", AttentionKind::kFused, &choose_kernels());
   run("static", AttentionKind::kFused, &choose_kernels());
   run("static", AttentionKind::kEager, &choose_kernels());
   run("offloaded", AttentionKind::kFused, &choose_kernels());

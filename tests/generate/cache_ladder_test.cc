@@ -106,7 +106,7 @@ TEST_F(Ladder, EveryRungKeepsTheTokensSoFarAndGoesOn) {
   const Ran ran = run_within(
       0.3, {{"quantized", quanto},
             {"offloaded", str(R"({"cache": "quantized", "cache_config": )", quanto, "}")}});
-  EXPECT_FALSE(ran.out_of_memory);
+  EXPECT_FALSE(ran.out_of_memory) << join(ran.lines, "\n");
   ASSERT_EQ(ran.lines.size(), 2u) << join(ran.lines, "\n");
   for (size_t row = 0; row < 2; ++row) {
     EXPECT_EQ(ran.ids[row].size(), static_cast<size_t>(kNewTokens));
@@ -117,10 +117,10 @@ TEST_F(Ladder, EveryRungKeepsTheTokensSoFarAndGoesOn) {
 TEST_F(Ladder, WhenTheLastRungIsNotEnoughTheTokensSoFarAreThere) {
   run_freely();
   const Ran ran = run_within(0.3, {{"offloaded", ""}});
-  EXPECT_TRUE(ran.out_of_memory);
+  EXPECT_TRUE(ran.out_of_memory) << join(ran.lines, "\n");
   EXPECT_EQ(ran.live, 0u);
   for (size_t row = 0; row < 2; ++row) {
-    EXPECT_GE(ran.ids[row].size(), 200u) << "more than without the rung";
+    EXPECT_GE(ran.ids[row].size(), 200u) << join(ran.lines, "\n");
     EXPECT_LT(ran.ids[row].size(), static_cast<size_t>(kNewTokens));
     EXPECT_EQ(shared(ran.ids[row], free_ids_[row]), ran.ids[row].size());
   }

@@ -6,6 +6,7 @@
 
 #include "larder/base/error.h"
 #include "larder/cache/mamba_cache.h"
+#include "larder/cache/padded_encoder_decoder.h"
 
 namespace larder::test {
 namespace {
@@ -13,6 +14,15 @@ namespace {
 bool all_zero(const TensorView& view) {
   return std::all_of(view.bytes(), view.bytes() + view.byte_size(),
                      [](std::byte b) { return b == std::byte{0}; });
+}
+
+bool has_cross(const Json& json) { return json.at("class") == "EncoderDecoderCache"; }
+
+// The reference's class of the decoder's own layers.
+std::string class_of(const Json& json) { return json.at(has_cross(json) ? "inner" : "class"); }
+
+PaddedSide side_of(const Json& json) {
+  return json.value("side", "") == "cross" ? PaddedSide::kCross : PaddedSide::kSelf;
 }
 
 // The kind that bears the reference's class; empty for one that does not exist here.
@@ -65,7 +75,7 @@ class Runner {
       : test_(test),
         result_(result),
         cache_(make(test)),
-        padded_(cache_, machine_.exec, machine_.host) {}
+        edge_(cache_, machine_.exec, machine_.host) {}
 
   void run() {
     for (const Json& op : test_.json().at("ops")) {
@@ -82,11 +92,25 @@ class Runner {
  private:
   static Cache make(const ConformanceCase& test) {
     const Json& json = test.json();
-    const std::string kind = kind_of(json.at("class"));
-    const CacheOptions options{first_keys(test).dtype,
-                               kind == "dynamic" ? 0 : json.at("max_cache_len").get<int64_t>()};
+    const CacheKind& kind = registry().find(kind_of(class_of(json)));
     static HostAllocator host;
-    return CacheRegistry().make(kind, specs_of(test), options, host);
+    const CacheMemory memory{std::make_shared<MemoryBlocks>(host), host};
+    const std::vector<LayerSpec> specs = specs_of(test);
+    CacheOptions options{first_keys(test).dtype};
+    // Both sides are of the same kind here, each with a length of its own.
+    const auto layers = [&](const char* side) {
+      if (kind.needs_max_cache_len) {
+        const Json& length = json.at("max_cache_len");
+        options.max_cache_len = (has_cross(json) ? length.at(side) : length).get<int64_t>();
+      }
+      return kind.make(specs, options, memory);
+    };
+    auto own = layers("self");
+    return has_cross(json) ? Cache(std::move(own), layers("cross")) : Cache(std::move(own));
+  }
+  static const CacheRegistry& registry() {
+    static const CacheRegistry kRegistry;
+    return kRegistry;
   }
 
   void update(const Json& op) {
@@ -94,36 +118,38 @@ class Runner {
     const TensorView keys = test_.tensor(op.at("keys")), values = test_.tensor(op.at("values"));
     std::optional<int64_t> position;
     if (!op.at("cache_position").is_null()) position = op.at("cache_position").at(0).get<int64_t>();
-    same("mask_sizes_before", padded_.get_mask_sizes(keys.shape[2], layer),
+    const PaddedSide side = side_of(op);
+    same("mask_sizes_before", edge_.side(side).get_mask_sizes(keys.shape[2], layer),
          op.at("mask_sizes_before"));
-    const KeyValues got = padded_.update(layer, keys, values, position);
+    const KeyValues got = edge_.update(side, layer, keys, values, position);
     same("returned keys", got.keys.view(), op.at("returns").at("keys"));
     same("returned values", got.values.view(), op.at("returns").at("values"));
   }
 
   void other(const std::string& op, const Json& argument) {
-    if (op == "reorder_cache") return padded_.reorder_cache(argument.get<std::vector<int32_t>>());
+    if (op == "reorder_cache") return edge_.reorder_cache(argument.get<std::vector<int32_t>>());
     if (op == "batch_select_indices")
-      return padded_.batch_select_indices(argument.get<std::vector<int32_t>>());
+      return edge_.batch_select_indices(argument.get<std::vector<int32_t>>());
     if (op == "batch_repeat_interleave")
-      return padded_.batch_repeat_interleave(argument.get<int64_t>());
-    if (op == "crop") return padded_.crop(argument.get<int64_t>());
-    if (op == "reset") return padded_.reset();
+      return edge_.batch_repeat_interleave(argument.get<int64_t>());
+    if (op == "crop") return edge_.crop(argument.get<int64_t>());
+    if (op == "reset") return edge_.reset();
     fail("unknown cache operation ", op);
   }
 
   void check_state(const Json& state) {
     const int32_t layer = state.at("layer");
+    const PaddedCache& padded = edge_.side(side_of(state));
     const auto number = [&](const char* name, int64_t got, int64_t expected) {
       if (got != expected)
         result_.note(str(where_, ", layer ", layer, ": ", name, " ", got, ", expected ", expected));
     };
-    number("seq_length", padded_.get_seq_length(layer), state.at("seq_length"));
-    number("max_cache_shape", padded_.get_max_cache_shape(layer), state.at("max_cache_shape"));
+    number("seq_length", padded.get_seq_length(layer), state.at("seq_length"));
+    number("max_cache_shape", padded.get_max_cache_shape(layer), state.at("max_cache_shape"));
     for (const auto& [q_len, sizes] : state.at("mask_sizes").items()) {
-      same("mask_sizes", padded_.get_mask_sizes(std::stoll(q_len), layer), sizes);
+      same("mask_sizes", padded.get_mask_sizes(std::stoll(q_len), layer), sizes);
     }
-    const auto held = padded_.keys_values(layer);
+    const auto held = padded.keys_values(layer);
     for (const char* side : {"keys", "values"}) {
       if (!state.contains(side)) {
         if (held)
@@ -162,7 +188,7 @@ class Runner {
   Comparison& result_;
   Machine machine_;
   Cache cache_;
-  PaddedCache padded_;
+  PaddedEncoderDecoder edge_;
   std::string where_;
   int number_ = 0;
 };
@@ -230,7 +256,7 @@ class MambaRunner {
 
 std::string cache_case_needs(const Json& json) {
   const std::string cls = json.at("class");
-  return cls == "MambaCache" || !kind_of(cls).empty() ? "" : cls;
+  return cls == "MambaCache" || !kind_of(class_of(json)).empty() ? "" : cls;
 }
 
 void check_cache_case(const ConformanceCase& test, Comparison& result) {

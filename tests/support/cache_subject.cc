@@ -27,6 +27,7 @@ std::vector<CacheSubject> cache_subjects() {
       const std::string tail = R"("q_group_size":16,"residual_length":4})";
       subjects.push_back({"quantized, quanto", kind, R"({"backend":"quanto",)" + tail, false});
       subjects.push_back({"quantized, hqq", kind, R"({"backend":"hqq",)" + tail, false});
+      subjects.push_back({"quantized, larder", kind, R"({"backend":"larder",)" + tail, false});
     } else {
       subjects.push_back({kind, kind, "", kind == "mamba" || kind == "recurrent"});
     }

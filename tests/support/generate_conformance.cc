@@ -10,7 +10,13 @@ namespace {
 
 using Ids = std::vector<int32_t>;
 
+// Cases of encoder-decoder models name the token that their sequences begin with.
+bool has_encoder(const Json& json) {
+  return json.at("generation_config").contains("decoder_start_token_id");
+}
+
 int64_t padded_length(const Json& json) {
+  if (has_encoder(json)) return 1;
   return static_cast<int64_t>(json.at("input_ids").at(0).size());
 }
 
@@ -40,6 +46,8 @@ Request request_of(const Json& json, size_t row) {
       sampling.bad_words_ids = value.get<std::vector<Ids>>();
     else if (key == "eos_token_id")
       request.eos_token_ids = value.is_array() ? value.get<Ids>() : Ids{value.get<int32_t>()};
+    else if (key == "decoder_start_token_id")
+      request.decoder_start_token_id = value.get<int32_t>();
     else if (key != "max_new_tokens" && key != "max_length" && key != "pad_token_id" &&
              key != "do_sample" && key != "num_beams" && key != "length_penalty" &&
              key != "early_stopping" && key != "num_return_sequences")
@@ -92,9 +100,16 @@ void compare(const Json& json, const std::vector<Found>& found, Comparison& resu
     return result.note(str(found.size(), " sequences, expected ", sequences.size()));
   size_t longest = 0;
   for (const Found& one : found) longest = std::max(longest, one.output.size());
-  const int32_t pad = json.at("generation_config").value("pad_token_id", 0);
+  const Json& config = json.at("generation_config");
+  int32_t pad = config.value("pad_token_id", 0);
+  // The reference's beam search takes a pad of 0 for none.
+  if (pad == 0 && expected.contains("sequences_scores") && config.contains("eos_token_id")) {
+    const Json& eos = config.at("eos_token_id");
+    pad = (eos.is_array() ? eos.at(0) : eos).get<int32_t>();
+  }
   for (size_t i = 0; i < found.size(); ++i) {
-    Ids sequence = json.at("input_ids").at(found[i].row).get<Ids>();
+    Ids sequence = has_encoder(json) ? Ids{config.at("decoder_start_token_id").get<int32_t>()}
+                                     : json.at("input_ids").at(found[i].row).get<Ids>();
     sequence.insert(sequence.end(), found[i].output.begin(), found[i].output.end());
     sequence.insert(sequence.end(), longest - found[i].output.size(), pad);
     const Ids wanted = sequences.at(i).get<Ids>();
