@@ -14,8 +14,8 @@ namespace larder {
 
 struct SessionOptions {
   std::string cache_implementation = "dynamic";
-  std::optional<DType> cache_dtype;  // nullopt = the model's dtype
-  int64_t max_cache_len = 0;         // tokens a row, for the kinds of fixed size
+  std::optional<DType> cache_dtype = {};  // nullopt = the model's dtype
+  int64_t max_cache_len = 0;              // tokens a row, for the kinds of fixed size
   AttentionKind attention = AttentionKind::kFused;
   int threads = 0;                // 0 = the cores this process may use
   std::string kernels = {};       // empty = the fastest set of this machine
