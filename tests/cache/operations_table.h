@@ -5,12 +5,9 @@
 
 #include <algorithm>
 #include <array>
-#include <cstdlib>
-#include <fstream>
 #include <map>
 #include <string>
 
-#include "larder/base/file.h"
 #include "larder/base/str.h"
 #include "tests/support/cache_subject.h"
 
@@ -87,16 +84,6 @@ std::string Table::text() const {
     text += "\n";
   }
   return text;
-}
-
-void Table::TearDown() {
-  if (!complete()) return;  // a filter was given
-  if (const char* path = std::getenv("LARDER_OPERATIONS_TABLE")) {
-    std::ofstream(path) << text();
-    return;
-  }
-  const std::string page = std::string(LARDER_SOURCE_DIR) + "/docs/operations.md";
-  EXPECT_EQ(read_file(page), text()) << "run `make matrix`";
 }
 
 }  // namespace

@@ -22,6 +22,16 @@
 namespace larder::test {
 namespace {
 
+void Table::TearDown() {
+  if (!complete()) return;  // a filter was given
+  if (const char* path = std::getenv("LARDER_OPERATIONS_TABLE")) {
+    std::ofstream(path) << text();
+    return;
+  }
+  const std::string page = std::string(LARDER_SOURCE_DIR) + "/docs/operations.md";
+  EXPECT_EQ(read_file(page), text()) << "run `make matrix`";
+}
+
 // Three rows of 9, 14 and 5 tokens; who they are: 1, 2, 3.
 class Operations : public ::testing::TestWithParam<CacheSubject> {
  protected:
