@@ -191,11 +191,6 @@ LarderQuantizedLayer::Row LarderQuantizedLayer::row_of(const RowTokens& tokens) 
   row.first = tokens.first_position;
   row.first_block = row.first / kBlock;
   row.len = row.first + shape[1];
-  if (row.len > INT32_MAX) fail_as(ErrorKind::kNoRoom, "a row of ", row.len, " tokens");
-  if (row.first > first_needed(row.len)) {
-    fail_as(ErrorKind::kUnsupported, "a row that begins at position ", row.first,
-            ", but the layer must show all from ", first_needed(row.len));
-  }
   std::vector<float> x(static_cast<size_t>(kBlock * spec_.head_dim));
   BlockPtr exact;
   for (int64_t block = row.first_block; block < blocks_for(row.len); ++block) {
@@ -237,7 +232,17 @@ void LarderQuantizedLayer::store(std::byte* to, Part part, const float* x) const
     store_stored(to + d * (token_bytes_ / spec_.head_dim), options_.dtype, x[d]);
 }
 
+void LarderQuantizedLayer::check_assign(int64_t first_position, int64_t seq_len) const {
+  if (seq_len > INT32_MAX) fail_as(ErrorKind::kNoRoom, "a row of ", seq_len, " tokens");
+  if (first_position > first_needed(seq_len)) {
+    fail_as(ErrorKind::kUnsupported, "a row that begins at position ", first_position,
+            ", but the layer must show all from ", first_needed(seq_len));
+  }
+}
+
 std::unique_ptr<Change> LarderQuantizedLayer::assign(std::span<const RowTokens> rows) {
+  for (const RowTokens& row : rows)
+    check_assign(row.first_position, row.first_position + row.k.shape[1]);
   std::vector<Row> assigned;
   for (const RowTokens& tokens : rows) assigned.push_back(row_of(tokens));
   return prepared(

@@ -178,7 +178,7 @@ class KVLayer : public CacheLayer {
   virtual std::unique_ptr<Change> assign(std::span<const RowTokens> rows) = 0;
   // Refuses a row that assign() would refuse: it has seen seq_len tokens and keeps those from
   // first_position on. So a conversion can ask all layers before it changes one.
-  virtual void check_assign(int64_t /*first_position*/, int64_t /*seq_len*/) const {}
+  virtual void check_assign(int64_t first_position, int64_t seq_len) const = 0;
 
   KVLayer* as_kv() final { return this; }
 };

@@ -52,6 +52,7 @@ class QuantizedLayer final : public KVLayer {
   RowImage save(int32_t row, Allocator& allocator) const override;
   std::unique_ptr<Change> load(std::span<const RowImageView> rows) override;
   std::unique_ptr<Change> assign(std::span<const RowTokens> rows) override;
+  void check_assign(int64_t first_position, int64_t seq_len) const override;
 
   // For tests: what the row holds, and how.
   const QuantLayout& layout() const { return layout_; }

@@ -210,14 +210,18 @@ QuantRow QuantizedLayer::quantized_row(const RowTokens& tokens) const {
   return row;
 }
 
+void QuantizedLayer::check_assign(int64_t first_position, int64_t /*seq_len*/) const {
+  if (first_position > 0) {
+    fail_as(ErrorKind::kUnsupported, "the row begins at position ", first_position,
+            ", but a quantized layer keeps every token from position 0");
+  }
+}
+
 std::unique_ptr<Change> QuantizedLayer::assign(std::span<const RowTokens> rows) {
   for (const RowTokens& row : rows) {
     LARDER_ASSERT(row.k.shape == Shape({spec_.num_kv_heads, row.k.shape[1], spec_.head_dim}) &&
                   row.v.shape == row.k.shape);
-    if (row.first_position > 0) {
-      fail_as(ErrorKind::kUnsupported, "the row begins at position ", row.first_position,
-              ", but a quantized layer keeps every token from position 0");
-    }
+    check_assign(row.first_position, row.first_position + row.k.shape[1]);
   }
   std::vector<QuantRow> assigned;
   for (const RowTokens& row : rows) assigned.push_back(quantized_row(row));

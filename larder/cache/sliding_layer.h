@@ -63,6 +63,7 @@ class SlidingLayer final : public KVLayer {
   RowImage save(int32_t row, Allocator& allocator) const override;
   std::unique_ptr<Change> load(std::span<const RowImageView> rows) override;
   std::unique_ptr<Change> assign(std::span<const RowTokens> rows) override;
+  void check_assign(int64_t first_position, int64_t seq_len) const override;
 
  private:
   // Keeps the tokens at positions [first, len).
@@ -86,7 +87,6 @@ class SlidingLayer final : public KVLayer {
   void take(Row& row, int64_t at, int64_t count) noexcept;
   void trim(Row& row) noexcept;
   void retire(Row& row) noexcept;
-  void check_row(int64_t first, int64_t len) const;
   Row make_row(int64_t first, const TensorView& k, const TensorView& v);
   std::unique_ptr<Change> replace_rows(std::vector<Row> rows);
   void move_up(Row& row, int64_t to, int64_t from) noexcept;

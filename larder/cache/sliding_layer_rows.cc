@@ -120,8 +120,7 @@ RowImage SlidingLayer::save(int32_t row, Allocator& allocator) const {
   return image;
 }
 
-// Refuses tokens [first, len) that do not make a row here.
-void SlidingLayer::check_row(int64_t first, int64_t len) const {
+void SlidingLayer::check_assign(int64_t first, int64_t len) const {
   if (bounded() && len > max_len()) {
     fail_as(ErrorKind::kNoRoom, "the row has ", len, " tokens, but max_cache_len is ", max_len());
   }
@@ -167,7 +166,7 @@ std::unique_ptr<Change> SlidingLayer::load(std::span<const RowImageView> rows) {
     for (const std::string_view side : {"k", "v"}) image_tensor(row, side, dtype_, shape_of(row));
     const int64_t first = row.seq_len - shape_of(row)[1];
     if (first < 0) fail("a saved row of ", row.seq_len, " tokens keeps ", shape_of(row)[1]);
-    check_row(first, row.seq_len);
+    check_assign(first, row.seq_len);
   }
   std::vector<Row> loaded;
   for (const RowImageView& row : rows) {
@@ -183,7 +182,7 @@ std::unique_ptr<Change> SlidingLayer::assign(std::span<const RowTokens> rows) {
     const int64_t n = row.k.shape[1];
     LARDER_ASSERT(row.k.shape == Shape({spec_.num_kv_heads, n, spec_.head_dim}) &&
                   row.v.shape == row.k.shape);
-    check_row(row.first_position, row.first_position + n);
+    check_assign(row.first_position, row.first_position + n);
   }
   std::vector<Row> assigned;
   for (const RowTokens& row : rows) assigned.push_back(make_row(row.first_position, row.k, row.v));
