@@ -62,6 +62,7 @@ class OffloadedLayer final : public KVLayer {
   int64_t seq_len(int32_t row) const override { return inner_->seq_len(row); }
   int64_t max_len() const override { return inner_->max_len(); }
   int64_t tentative_limit(int32_t row) const override { return inner_->tentative_limit(row); }
+  int64_t step_limit(int32_t row) const override { return inner_->step_limit(row); }
   int64_t kept_len(int32_t row) const override { return inner_->kept_len(row); }
   void read(int32_t row, const TensorView& k, const TensorView& v) const override;
   DType dtype() const override { return inner_->dtype(); }

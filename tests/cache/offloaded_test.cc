@@ -9,11 +9,9 @@
 #include "larder/attention/attention.h"
 #include "larder/base/error.h"
 #include "larder/base/json.h"
-#include "larder/cache/kinds.h"
 #include "larder/cache/offloaded_layer.h"
 #include "larder/cache/registry.h"
 #include "tests/support/kv_steps.h"
-#include "tests/support/sanitized.h"
 #include "tests/support/temp_folder.h"
 #include "tests/support/test_block_file.h"
 
@@ -378,6 +376,24 @@ TEST(OffloadConfig, PicksTheInnerKindAndRefusesWhatItDoesNotKnow) {
                 .make("offloaded", specs(1), {DType::kF32, 77, 0, R"({"cache": "static"})"}, host)
                 .max_len(),
             77);
+}
+
+// Without the limit on a step, prompts would be quantized in other portions than alone.
+TEST(OffloadedLimits, AreThoseOfTheInnerKind) {
+  HostAllocator host;
+  Machine machine;
+  const std::string settings = R"({"backend": "larder", "residual_length": 64})";
+  const auto make = [&](const char* kind, const std::string& config) {
+    Cache cache = CacheRegistry().make(kind, specs(2), {DType::kF32, 0, 0, config}, host);
+    feed(cache, machine.exec, {{0, numbers(0, 150)}});
+    return cache;
+  };
+  const Cache inner = make("quantized", settings);
+  const std::string around = R"({"cache": "quantized", "cache_config": )" + settings + "}";
+  const Cache outer = make("offloaded", around);
+  EXPECT_LT(inner.step_limit(0), 128);
+  EXPECT_EQ(outer.step_limit(0), inner.step_limit(0));
+  EXPECT_EQ(outer.tentative_limit(0), inner.tentative_limit(0));
 }
 
 }  // namespace
