@@ -1,14 +1,10 @@
 #include "larder/cache/convert.h"
 
 #include "larder/base/error.h"
+#include "larder/cache/rows.h"
 
 namespace larder {
 namespace {
-
-struct ReadRow {
-  Tensor k, v;
-  int64_t first_position;
-};
 
 void check_conversion(const KVLayer& from, const KVLayer& to) {
   for (int32_t row = 0; row < from.batch(); ++row)
@@ -19,17 +15,14 @@ void check_conversion(const KVLayer& from, const KVLayer& to) {
 
 void convert_layer(const KVLayer& from, KVLayer& to, Allocator& allocator) {
   check_conversion(from, to);
-  std::vector<ReadRow> read;
+  std::vector<TokenTensors> read;
   std::vector<RowTokens> rows;
+  for (int32_t row = 0; row < from.batch(); ++row)
+    read.push_back(read_tokens(from, row, allocator, "convert"));
   for (int32_t row = 0; row < from.batch(); ++row) {
-    const int64_t kept = from.kept_len(row);
-    const Shape shape{from.spec().num_kv_heads, kept, from.spec().head_dim};
-    read.push_back({Tensor(allocator, shape, from.dtype(), "convert"),
-                    Tensor(allocator, shape, from.dtype(), "convert"), from.seq_len(row) - kept});
-    from.read(row, read.back().k, read.back().v);
+    const TokenTensors& tokens = read[static_cast<size_t>(row)];
+    rows.push_back({from.seq_len(row) - from.kept_len(row), tokens.k, tokens.v});
   }
-  rows.reserve(read.size());
-  for (const ReadRow& row : read) rows.push_back({row.first_position, row.k, row.v});
   to.assign(rows)->apply();
 }
 

@@ -5,6 +5,7 @@
 
 #include "larder/base/error.h"
 #include "larder/cache/check_step.h"
+#include "larder/cache/rows.h"
 #include "larder/tensor/kernels.h"
 
 namespace larder {
@@ -93,12 +94,7 @@ void DenseLayer::own_blocks(Row& row, int64_t from) {
 }
 
 BlockPtr DenseLayer::take_block() {
-  if (!spare_.empty()) {
-    BlockPtr block = std::move(spare_.back());
-    spare_.pop_back();
-    return block;
-  }
-  return source_->make(static_cast<size_t>(2 * side_bytes_));
+  return larder::take_block(spare_, *source_, static_cast<size_t>(2 * side_bytes_));
 }
 
 std::byte* DenseLayer::token(const Row& row, int64_t index, int32_t head,
@@ -197,34 +193,13 @@ void DenseLayer::trim(Row& row) noexcept {
   while (row.blocks.size() > need) row.blocks.pop_back();
 }
 
-// Lets go of a row's blocks; a fixed layer keeps those that nobody else has for later copies.
-void DenseLayer::retire(Row& row) noexcept {
-  const bool fixed = storage_.max_blocks != DenseStorage::kUnbounded;
-  for (BlockPtr& block : row.blocks) {
-    if (fixed && block.use_count() == 1 && spare_.size() < spare_.capacity())
-      spare_.push_back(std::move(block));
-  }
-  row.blocks.clear();
-}
-
+// A fixed layer keeps the blocks of rows that go for later copies.
 std::unique_ptr<Change> DenseLayer::select_rows(std::span<const int32_t> source) {
-  if (rows_.empty()) return prepared([]() noexcept {});  // never written: nothing to move
-  std::vector<std::pair<size_t, Row>> moved;
-  for (size_t i = 0; i < source.size(); ++i) {
-    const int32_t row = source[i];
-    if (row < 0 || row >= batch()) fail("row ", row, " of a cache of ", batch(), " rows");
-    if (static_cast<size_t>(row) != i) moved.emplace_back(i, rows_[static_cast<size_t>(row)]);
-  }
-  rows_.reserve(source.size());
-  if (storage_.max_blocks != DenseStorage::kUnbounded) spare_.reserve(rows_.size());
-  return prepared([this, batch = source.size(), moved = std::move(moved)]() mutable noexcept {
-    for (size_t i = batch; i < rows_.size(); ++i) retire(rows_[i]);
-    rows_.resize(batch);
-    for (auto& [index, row] : moved) {
-      std::swap(rows_[index], row);
-      retire(row);
-    }
-  });
+  if (storage_.max_blocks != DenseStorage::kUnbounded)
+    spare_.reserve(std::max(rows_.size(), source.size()));
+  return move_rows(
+      rows_, source, [this](Row& row) noexcept { retire_blocks(row.blocks, spare_); },
+      []() noexcept {});
 }
 
 std::unique_ptr<Change> DenseLayer::crop(std::span<const int64_t> len) {

@@ -61,12 +61,10 @@ class DenseLayer final : public KVLayer {
   void make_writable(Row& row, int64_t new_len);
   void own_blocks(Row& row, int64_t from);
   void trim(Row& row) noexcept;
-  void retire(Row& row) noexcept;
   // body(first token, count, head) for each run of tokens that lie one behind the other.
   template <class Body>
   void for_each_run(const Row& row, const Body& body) const;
   Row make_row(const TensorView& k, const TensorView& v, int64_t len);
-  std::unique_ptr<Change> replace_rows(std::vector<Row> rows);
   void write(const Exec& exec, const TensorView& x, int64_t side_offset, const Step& step) const;
   KVView view_of(const Step& step);
   std::byte* token(const Row& row, int64_t index, int32_t head, int64_t side_offset) const;

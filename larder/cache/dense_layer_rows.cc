@@ -6,6 +6,7 @@
 #include "larder/cache/dense_layer.h"
 #include "larder/cache/image.h"
 #include "larder/cache/key_shift.h"
+#include "larder/cache/rows.h"
 
 namespace larder {
 
@@ -30,13 +31,7 @@ void DenseLayer::read(int32_t row_index, const TensorView& k, const TensorView& 
 }
 
 RowImage DenseLayer::save(int32_t row, Allocator& allocator) const {
-  const Shape shape{spec_.num_kv_heads, seq_len(row), spec_.head_dim};
-  Tensor k(allocator, shape, dtype_, "save"), v(allocator, shape, dtype_, "save");
-  read(row, k, v);
-  RowImage image{seq_len(row), {}};
-  image.tensors.push_back({"k", std::move(k)});
-  image.tensors.push_back({"v", std::move(v)});
-  return image;
+  return save_tokens(*this, row, allocator);
 }
 
 // A row of its own blocks with these tokens.
@@ -56,13 +51,6 @@ DenseLayer::Row DenseLayer::make_row(const TensorView& k, const TensorView& v, i
   return row;
 }
 
-std::unique_ptr<Change> DenseLayer::replace_rows(std::vector<Row> rows) {
-  return prepared([this, rows = std::move(rows)]() mutable noexcept {
-    std::swap(rows_, rows);
-    rows.clear();
-  });
-}
-
 std::unique_ptr<Change> DenseLayer::load(std::span<const RowImageView> rows) {
   for (const RowImageView& row : rows) {
     check_image(row, {"k", "v"}, max_len());
@@ -75,7 +63,7 @@ std::unique_ptr<Change> DenseLayer::load(std::span<const RowImageView> rows) {
     loaded.push_back(make_row(image_tensor(row, "k", dtype_, shape),
                               image_tensor(row, "v", dtype_, shape), row.seq_len));
   }
-  return replace_rows(std::move(loaded));
+  return replace_rows(rows_, std::move(loaded));
 }
 
 void DenseLayer::check_assign(int64_t first_position, int64_t seq_len) const {
@@ -98,7 +86,7 @@ std::unique_ptr<Change> DenseLayer::assign(std::span<const RowTokens> rows) {
   }
   std::vector<Row> assigned;
   for (const RowTokens& row : rows) assigned.push_back(make_row(row.k, row.v, row.k.shape[1]));
-  return replace_rows(std::move(assigned));
+  return replace_rows(rows_, std::move(assigned));
 }
 
 std::unique_ptr<Change> DenseLayer::shift(int32_t row_index, const ContextShift& shift) {

@@ -92,7 +92,6 @@ class LarderQuantizedLayer final : public KVLayer {
   void write(const Exec& exec, Part part, const TensorView& x, const Step& step) const;
   KVView view_of(const Step& step);
   KVSegment segment_of(bool coded);
-  void check_row(int64_t row) const;
   Row row_of(const RowImageView& image) const;
   Row row_of(const RowTokens& tokens) const;
   BlockPtr shifted_codes(const Row& row, const ContextShift& shift, int64_t block) const;

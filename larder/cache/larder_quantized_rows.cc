@@ -6,6 +6,7 @@
 #include "larder/base/error.h"
 #include "larder/cache/image.h"
 #include "larder/cache/larder_quantized_layer.h"
+#include "larder/cache/rows.h"
 #include "larder/cache/stored_float.h"
 #include "larder/tensor/hadamard.h"
 
@@ -19,21 +20,12 @@ int64_t blocks_for(int64_t len) { return (len + kBlock - 1) / kBlock; }
 
 }  // namespace
 
-void LarderQuantizedLayer::check_row(int64_t row) const {
-  if (row < 0 || row >= batch()) fail("row ", row, " of a cache of ", batch(), " rows");
-}
-
 std::unique_ptr<Change> LarderQuantizedLayer::select_rows(std::span<const int32_t> source) {
-  if (rows_.empty()) return prepared([]() noexcept {});  // never written: nothing to move
-  std::vector<Row> selected;
-  selected.reserve(source.size());
-  for (const int32_t row : source) {
-    check_row(row);
-    selected.push_back(rows_[static_cast<size_t>(row)]);
-    selected.back().cut.reset();
-  }
-  return prepared(
-      [this, selected = std::move(selected)]() mutable noexcept { std::swap(rows_, selected); });
+  return move_rows(
+      rows_, source, [](Row&) noexcept {},
+      [this]() noexcept {
+        for (Row& row : rows_) row.cut.reset();
+      });
 }
 
 std::unique_ptr<Change> LarderQuantizedLayer::crop(std::span<const int64_t> len) {
@@ -97,7 +89,7 @@ std::string LarderQuantizedLayer::format() const {
 }
 
 RowImage LarderQuantizedLayer::save(int32_t row_index, Allocator& allocator) const {
-  check_row(row_index);
+  check_row(row_index, batch());
   const Row& row = rows_[static_cast<size_t>(row_index)];
   const int64_t seam = std::max(row.first, kBlock * row.coded_end()), count = row.len - seam;
   const Shape exact{spec_.num_kv_heads, count, spec_.head_dim};
@@ -181,7 +173,7 @@ LarderQuantizedLayer::Row LarderQuantizedLayer::row_of(const RowImageView& image
 std::unique_ptr<Change> LarderQuantizedLayer::load(std::span<const RowImageView> rows) {
   std::vector<Row> loaded;
   for (const RowImageView& image : rows) loaded.push_back(row_of(image));
-  return prepared([this, loaded = std::move(loaded)]() mutable noexcept { rows_.swap(loaded); });
+  return replace_rows(rows_, std::move(loaded));
 }
 
 LarderQuantizedLayer::Row LarderQuantizedLayer::row_of(const RowTokens& tokens) const {
@@ -245,8 +237,7 @@ std::unique_ptr<Change> LarderQuantizedLayer::assign(std::span<const RowTokens> 
     check_assign(row.first_position, row.first_position + row.k.shape[1]);
   std::vector<Row> assigned;
   for (const RowTokens& tokens : rows) assigned.push_back(row_of(tokens));
-  return prepared(
-      [this, assigned = std::move(assigned)]() mutable noexcept { rows_.swap(assigned); });
+  return replace_rows(rows_, std::move(assigned));
 }
 
 }  // namespace larder

@@ -6,6 +6,7 @@
 #include "larder/base/error.h"
 #include "larder/cache/key_shift.h"
 #include "larder/cache/larder_quantized_layer.h"
+#include "larder/cache/rows.h"
 #include "larder/tensor/hadamard.h"
 
 namespace larder {
@@ -28,7 +29,7 @@ void LarderQuantizedLayer::check_can_shift(int64_t len, const ContextShift& /*sh
 }
 
 std::unique_ptr<Change> LarderQuantizedLayer::shift(int32_t row_index, const ContextShift& shift) {
-  check_row(row_index);
+  check_row(row_index, batch());
   const Row& row = rows_[static_cast<size_t>(row_index)];
   check_shift(shift, row.len, spec_.head_dim);
   if (row.first > 0) {

@@ -5,6 +5,7 @@
 #include <numeric>
 
 #include "larder/base/error.h"
+#include "larder/cache/rows.h"
 
 namespace larder {
 
@@ -175,10 +176,7 @@ KeyValues PaddedCache::export_columns(int64_t batch, int32_t index, const Column
     std::memset(side->view().data, 0, static_cast<size_t>(side->view().byte_size()));
   for (int32_t row = 0; row < static_cast<int32_t>(batch); ++row) {
     const int64_t kept = layer.kept_len(row);
-    const Shape row_shape{spec.num_kv_heads, kept, spec.head_dim};
-    const Tensor k(allocator_, row_shape, layer.dtype(), "export"),
-        v(allocator_, row_shape, layer.dtype(), "export");
-    layer.read(row, k, v);
+    const TokenTensors tokens = read_tokens(layer, row, allocator_, "export");
     // The columns of what is kept, and of it what is wanted.
     const int64_t first = pad(row) + layer.seq_len(row) - kept;
     const int64_t begin = std::max(first, columns.begin), end = std::min(first + kept, columns.end);
@@ -190,8 +188,8 @@ KeyValues PaddedCache::export_columns(int64_t batch, int32_t index, const Column
                     .reshape({spec.num_kv_heads, end - begin, spec.head_dim}),
                 from.view().slice(1, begin - first, end - first));
     };
-    put(out.keys, k);
-    put(out.values, v);
+    put(out.keys, tokens.k);
+    put(out.values, tokens.v);
   }
   return out;
 }

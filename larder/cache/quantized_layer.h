@@ -70,7 +70,6 @@ class QuantizedLayer final : public KVLayer {
   void finish_step() noexcept;
   QuantRow make_row(int64_t quantized, int64_t flat_tokens, int64_t exact) const;
   QuantRow quantized_row(const RowTokens& tokens) const;
-  std::unique_ptr<Change> replace_rows(std::vector<QuantRow> rows);
 
   const LayerSpec spec_;
   const QuantSettings settings_;

@@ -3,22 +3,13 @@
 
 #include "larder/base/error.h"
 #include "larder/cache/quantized_layer.h"
+#include "larder/cache/rows.h"
 
 namespace larder {
 
-std::unique_ptr<Change> QuantizedLayer::replace_rows(std::vector<QuantRow> rows) {
-  return prepared([this, rows = std::move(rows)]() mutable noexcept { std::swap(rows_, rows); });
-}
-
 std::unique_ptr<Change> QuantizedLayer::select_rows(std::span<const int32_t> source) {
-  if (rows_.empty()) return prepared([]() noexcept {});  // never written: nothing to move
-  std::vector<QuantRow> selected;
-  selected.reserve(source.size());
-  for (const int32_t row : source) {
-    if (row < 0 || row >= batch()) fail("row ", row, " of a cache of ", batch(), " rows");
-    selected.push_back(row_at(row));
-  }
-  return replace_rows(std::move(selected));
+  return move_rows(
+      rows_, source, [](QuantRow&) noexcept {}, []() noexcept {});
 }
 
 std::unique_ptr<Change> QuantizedLayer::crop(std::span<const int64_t> len) {

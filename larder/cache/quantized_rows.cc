@@ -8,6 +8,7 @@
 #include "larder/cache/key_shift.h"
 #include "larder/cache/quantized_layer.h"
 #include "larder/cache/quantizer_methods.h"
+#include "larder/cache/rows.h"
 
 namespace larder {
 namespace {
@@ -175,7 +176,7 @@ std::unique_ptr<Change> QuantizedLayer::load(std::span<const RowImageView> rows)
       });
     }
   }
-  return replace_rows(std::move(loaded));
+  return replace_rows(rows_, std::move(loaded));
 }
 
 // As a first step would leave the row: whole groups are codes.
@@ -225,7 +226,7 @@ std::unique_ptr<Change> QuantizedLayer::assign(std::span<const RowTokens> rows) 
   }
   std::vector<QuantRow> assigned;
   for (const RowTokens& row : rows) assigned.push_back(quantized_row(row));
-  return replace_rows(std::move(assigned));
+  return replace_rows(rows_, std::move(assigned));
 }
 
 }  // namespace larder

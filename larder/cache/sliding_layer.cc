@@ -6,6 +6,7 @@
 
 #include "larder/base/error.h"
 #include "larder/cache/check_step.h"
+#include "larder/cache/rows.h"
 #include "larder/tensor/kernels.h"
 
 namespace larder {
@@ -117,12 +118,7 @@ void SlidingLayer::own_page(Row& row, size_t page) {
 }
 
 BlockPtr SlidingLayer::take_page(size_t page) {
-  if (!spare_.empty()) {
-    BlockPtr block = std::move(spare_.back());
-    spare_.pop_back();
-    return block;
-  }
-  return source_->make(static_cast<size_t>(page_tokens(page) * token_bytes_));
+  return take_block(spare_, *source_, static_cast<size_t>(page_tokens(page) * token_bytes_));
 }
 
 KVView SlidingLayer::append(const Exec& exec, const TensorView& k, const TensorView& v,

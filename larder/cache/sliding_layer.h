@@ -86,9 +86,7 @@ class SlidingLayer final : public KVLayer {
   void exchange(Row& row, int64_t at, int64_t count) noexcept;
   void take(Row& row, int64_t at, int64_t count) noexcept;
   void trim(Row& row) noexcept;
-  void retire(Row& row) noexcept;
   Row make_row(int64_t first, const TensorView& k, const TensorView& v);
-  std::unique_ptr<Change> replace_rows(std::vector<Row> rows);
   void move_up(Row& row, int64_t to, int64_t from) noexcept;
   void size_view(const Step& step);
   void show_ring(const Step& step, KVSegment& segment);

@@ -6,6 +6,7 @@
 #include "larder/base/error.h"
 #include "larder/cache/image.h"
 #include "larder/cache/key_shift.h"
+#include "larder/cache/rows.h"
 #include "larder/cache/sliding_layer.h"
 
 namespace larder {
@@ -17,34 +18,14 @@ void SlidingLayer::trim(Row& row) noexcept {
   while (row.pages.size() > need) row.pages.pop_back();
 }
 
-// Lets go of a row's pages; a bounded layer keeps those that nobody else has for later copies.
-void SlidingLayer::retire(Row& row) noexcept {
-  for (BlockPtr& page : row.pages) {
-    if (bounded() && page.use_count() == 1 && spare_.size() < spare_.capacity())
-      spare_.push_back(std::move(page));
-  }
-  row.pages.clear();
-}
-
+// A bounded layer keeps the pages of rows that go for later copies.
 std::unique_ptr<Change> SlidingLayer::select_rows(std::span<const int32_t> source) {
-  if (rows_.empty()) return prepared([]() noexcept {});  // never written: nothing to move
-  std::vector<std::pair<size_t, Row>> moved;
-  for (size_t i = 0; i < source.size(); ++i) {
-    const int32_t row = source[i];
-    if (row < 0 || row >= batch()) fail("row ", row, " of a cache of ", batch(), " rows");
-    if (static_cast<size_t>(row) != i) moved.emplace_back(i, rows_[static_cast<size_t>(row)]);
-  }
-  rows_.reserve(source.size());
-  if (bounded()) spare_.reserve(rows_.size());
-  return prepared([this, batch = source.size(), moved = std::move(moved)]() mutable noexcept {
-    for (size_t i = batch; i < rows_.size(); ++i) retire(rows_[i]);
-    rows_.resize(batch);
-    for (auto& [index, row] : moved) {
-      std::swap(rows_[index], row);
-      retire(row);
-    }
-    for (Row& row : rows_) row.added = 0;
-  });
+  if (bounded()) spare_.reserve(std::max(rows_.size(), source.size()));
+  return move_rows(
+      rows_, source, [this](Row& row) noexcept { retire_blocks(row.pages, spare_); },
+      [this]() noexcept {
+        for (Row& row : rows_) row.added = 0;
+      });
 }
 
 std::unique_ptr<Change> SlidingLayer::crop(std::span<const int64_t> len) {
@@ -111,13 +92,7 @@ void SlidingLayer::read(int32_t row_index, const TensorView& k, const TensorView
 }
 
 RowImage SlidingLayer::save(int32_t row, Allocator& allocator) const {
-  const Shape shape{spec_.num_kv_heads, kept_len(row), spec_.head_dim};
-  Tensor k(allocator, shape, dtype_, "save"), v(allocator, shape, dtype_, "save");
-  read(row, k, v);
-  RowImage image{seq_len(row), {}};
-  image.tensors.push_back({"k", std::move(k)});
-  image.tensors.push_back({"v", std::move(v)});
-  return image;
+  return save_tokens(*this, row, allocator);
 }
 
 void SlidingLayer::check_assign(int64_t first, int64_t len) const {
@@ -147,13 +122,6 @@ SlidingLayer::Row SlidingLayer::make_row(int64_t first, const TensorView& k, con
   return row;
 }
 
-std::unique_ptr<Change> SlidingLayer::replace_rows(std::vector<Row> rows) {
-  return prepared([this, rows = std::move(rows)]() mutable noexcept {
-    std::swap(rows_, rows);
-    rows.clear();
-  });
-}
-
 std::unique_ptr<Change> SlidingLayer::load(std::span<const RowImageView> rows) {
   const auto shape_of = [&](const RowImageView& row) {
     const int64_t n = row.tensors.empty() || row.tensors[0].tensor.shape.rank() != 3
@@ -174,7 +142,7 @@ std::unique_ptr<Change> SlidingLayer::load(std::span<const RowImageView> rows) {
     loaded.push_back(make_row(row.seq_len - shape[1], image_tensor(row, "k", dtype_, shape),
                               image_tensor(row, "v", dtype_, shape)));
   }
-  return replace_rows(std::move(loaded));
+  return replace_rows(rows_, std::move(loaded));
 }
 
 std::unique_ptr<Change> SlidingLayer::assign(std::span<const RowTokens> rows) {
@@ -186,7 +154,7 @@ std::unique_ptr<Change> SlidingLayer::assign(std::span<const RowTokens> rows) {
   }
   std::vector<Row> assigned;
   for (const RowTokens& row : rows) assigned.push_back(make_row(row.first_position, row.k, row.v));
-  return replace_rows(std::move(assigned));
+  return replace_rows(rows_, std::move(assigned));
 }
 
 std::unique_ptr<Change> SlidingLayer::shift(int32_t row_index, const ContextShift& shift) {

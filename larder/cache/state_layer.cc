@@ -6,6 +6,7 @@
 
 #include "larder/base/error.h"
 #include "larder/cache/kinds.h"
+#include "larder/cache/rows.h"
 
 namespace larder {
 
@@ -80,12 +81,7 @@ void FixedStateLayer::make_ready(Held& row) {
 }
 
 BlockPtr FixedStateLayer::take_block() {
-  if (!spare_.empty()) {
-    BlockPtr block = std::move(spare_.back());
-    spare_.pop_back();
-    return block;
-  }
-  return source_->make(static_cast<size_t>(floats_) * sizeof(float));
+  return larder::take_block(spare_, *source_, static_cast<size_t>(floats_) * sizeof(float));
 }
 
 StateLayer::Row FixedStateLayer::row(const Step& step, int32_t b) {
@@ -128,8 +124,7 @@ void FixedStateLayer::retire(BlockPtr& block) noexcept {
 
 std::unique_ptr<Change> FixedStateLayer::select_rows(std::span<const int32_t> source) {
   if (rows_.empty()) return prepared([]() noexcept {});  // never written: nothing to move
-  for (const int32_t row : source)
-    if (row < 0 || row >= batch()) fail("row ", row, " of a cache of ", batch(), " rows");
+  for (const int32_t row : source) check_row(row, batch());
   std::vector<Held> selected(source.size());
   spare_.reserve(2 * std::max(rows_.size(), source.size()));
   std::vector<int32_t> from(source.begin(), source.end());

@@ -5,6 +5,7 @@
 #include <numeric>
 
 #include "larder/base/error.h"
+#include "larder/cache/rows.h"
 
 namespace larder {
 namespace {
@@ -97,23 +98,19 @@ std::vector<HeadError> head_errors(Session& exact, const Model& model, const Cac
     const KVLayer& from = exact.cache().kv(i);
     KVLayer& to = converted.kv(i);
     const LayerSpec& spec = from.spec();
-    const auto take = [&](int64_t tokens) {
-      return Tensor(allocator, {spec.num_kv_heads, tokens, spec.head_dim}, DType::kF32, "export");
-    };
-    const int64_t kept = from.kept_len(0), first = from.seq_len(0) - kept;
-    const Tensor k = take(kept), v = take(kept);
-    from.read(0, k, v);
-    const RowTokens row{first, k, v};
+    const TokenTensors exact_tokens = read_tokens(from, 0, allocator, "export");
+    const int64_t kept = from.kept_len(0);
+    const RowTokens row{from.seq_len(0) - kept, exact_tokens.k, exact_tokens.v};
     to.assign(std::span(&row, 1))->apply();
-    const int64_t left = to.kept_len(0);
-    const Tensor k2 = take(left), v2 = take(left);
-    to.read(0, k2, v2);
-    Tensor same_k = take(left), same_v = take(left);
-    copy_into(same_k, k.view().slice(1, kept - left, kept));
-    copy_into(same_v, v.view().slice(1, kept - left, kept));
+    const TokenTensors left = read_tokens(to, 0, allocator, "export");
+    const auto same = [&](const Tensor& side) {
+      Tensor tensor(allocator, left.k.view().shape, DType::kF32, "export");
+      copy_into(tensor, side.view().slice(1, kept - to.kept_len(0), kept));
+      return tensor;
+    };
+    const Tensor k = same(exact_tokens.k), v = same(exact_tokens.v);
     for (int32_t head = 0; head < spec.num_kv_heads; ++head)
-      errors.push_back(
-          {i, head, relative_error(same_k, k2, head), relative_error(same_v, v2, head)});
+      errors.push_back({i, head, relative_error(k, left.k, head), relative_error(v, left.v, head)});
   }
   return errors;
 }
