@@ -18,6 +18,7 @@
 #include "larder/cache/padded.h"
 #include "tests/cache/operations_table.h"
 #include "tests/support/cache_subject.h"
+#include "tests/support/source_dir.h"
 
 namespace larder::test {
 namespace {
@@ -28,7 +29,7 @@ void Table::TearDown() {
     std::ofstream(path) << text();
     return;
   }
-  const std::string page = std::string(LARDER_SOURCE_DIR) + "/docs/operations.md";
+  const std::string page = source_path("docs/operations.md");
   EXPECT_EQ(read_file(page), text()) << "run `make matrix`";
 }
 

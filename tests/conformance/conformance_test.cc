@@ -19,6 +19,7 @@
 #include "tests/support/quantized_conformance.h"
 #include "tests/support/quantizer_conformance.h"
 #ifdef LARDER_HAS_TEXT
+#include "tests/support/source_dir.h"
 #include "tests/support/tokenizer_conformance.h"
 #endif
 
@@ -240,7 +241,7 @@ int main(int argc, char** argv) {
   ::testing::InitGoogleTest(&argc, argv);
   const char* elsewhere = std::getenv("LARDER_CONFORMANCE_DIR");
   const std::filesystem::path root =
-      elsewhere ? elsewhere : LARDER_SOURCE_DIR "/tests/data/conformance";
+      elsewhere ? elsewhere : larder::test::source_path("tests/data/conformance");
   larder::test::Suite suite(root);
   if (!std::filesystem::is_directory(root) || larder::test::register_all(suite) == 0) {
     std::fprintf(stderr, "no conformance cases in %s\n", root.c_str());

@@ -5,6 +5,7 @@
 
 #include "larder/generate/beam_search.h"
 #include "tests/support/logits_run.h"
+#include "tests/support/source_dir.h"
 #include "tests/support/temp_folder.h"
 
 namespace larder::test {
@@ -15,7 +16,7 @@ constexpr int64_t kVocab = 151;
 class EncoderDecoders : public ::testing::Test {
  protected:
   static std::string folder(const std::string& name) {
-    return LARDER_SOURCE_DIR "/tests/data/conformance/models/" + name;
+    return source_path("tests/data/conformance/models/" + name);
   }
   std::shared_ptr<const Model> model() {
     if (!model_) model_ = Model::load(folder("t5-micro"), DType::kF32, host_);

@@ -8,6 +8,7 @@
 #include "larder/base/error.h"
 #include "larder/generate/generation.h"
 #include "tests/support/logits_run.h"
+#include "tests/support/source_dir.h"
 
 namespace larder::test {
 namespace {
@@ -48,9 +49,7 @@ const std::shared_ptr<const Model>& model(const std::string& name) {
   static std::map<std::string, std::shared_ptr<const Model>> loaded;
   std::shared_ptr<const Model>& entry = loaded[name];
   if (!entry)
-    entry = Model::load(
-        std::filesystem::path(LARDER_SOURCE_DIR) / "tests/data/conformance/models" / name,
-        DType::kF32, host);
+    entry = Model::load(source_path("tests/data/conformance/models/" + name), DType::kF32, host);
   return entry;
 }
 

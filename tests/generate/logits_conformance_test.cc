@@ -10,6 +10,7 @@
 
 #include "larder/base/error.h"
 #include "larder/base/file.h"
+#include "tests/support/source_dir.h"
 
 namespace larder {
 namespace {
@@ -18,8 +19,7 @@ namespace fs = std::filesystem;
 
 fs::path logits_folder() {
   const char* given = std::getenv("LARDER_CONFORMANCE_DIR");
-  const fs::path root =
-      given != nullptr ? fs::path(given) : fs::path(LARDER_SOURCE_DIR) / "tests/data/conformance";
+  const fs::path root = given != nullptr ? given : test::source_path("tests/data/conformance");
   return root / "logits";
 }
 
@@ -42,7 +42,7 @@ TEST(LogitsConformance, EveryCaseOfTheFolderIsMet) {
 
 // A check that cannot fail proves nothing: the same case with another value must be reported.
 TEST(LogitsConformance, AWrongResultIsReported) {
-  const fs::path source = fs::path(LARDER_SOURCE_DIR) / "tests/data/conformance/logits/02-top_k";
+  const fs::path source = test::source_path("tests/data/conformance/logits/02-top_k");
   const fs::path copy = fs::path(testing::TempDir()) / "larder-wrong-logits-case";
   fs::remove_all(copy);
   fs::create_directories(copy);

@@ -12,13 +12,14 @@
 #include "tests/support/sanitized.h"
 #ifdef LARDER_HAS_TEXT
 #include "larder/text/tokenizer.h"
+#include "tests/support/source_dir.h"
 #endif
 
 namespace larder::test {
 namespace {
 
-const std::string kModel = LARDER_SOURCE_DIR "/models/smollm2";
-const std::string kData = LARDER_SOURCE_DIR "/tests/data/smollm2/";
+const std::string kModel = source_path("models/smollm2");
+const std::string kData = source_path("tests/data/smollm2/");
 
 class SmolLM2 : public ::testing::Test {
  protected:

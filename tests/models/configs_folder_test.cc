@@ -18,13 +18,12 @@
 #include "larder/models/recurrent_gemma_config.h"
 #include "larder/models/sizes.h"
 #include "larder/models/t5_config.h"
+#include "tests/support/source_dir.h"
 
 namespace larder {
 namespace {
 
-std::filesystem::path folder() {
-  return std::filesystem::path(LARDER_SOURCE_DIR) / "tests/data/configs";
-}
+std::filesystem::path folder() { return test::source_path("tests/data/configs"); }
 
 const Json& index() {
   static const Json kIndex = parse_json(read_file(folder() / "index.json"), "index.json");

@@ -6,13 +6,12 @@
 #include "larder/base/error.h"
 #include "larder/base/file.h"
 #include "larder/base/json.h"
+#include "tests/support/source_dir.h"
 
 namespace larder {
 namespace {
 
-std::filesystem::path folder() {
-  return std::filesystem::path(LARDER_SOURCE_DIR) / "tests/data/configs";
-}
+std::filesystem::path folder() { return test::source_path("tests/data/configs"); }
 
 TEST(KVPlan, BytesOfEveryConfigAreThoseOfTheIndex) {
   const Json index = parse_json(read_file(folder() / "index.json"), "index.json");

@@ -6,6 +6,7 @@
 #include <random>
 
 #include "larder/base/str.h"
+#include "tests/support/source_dir.h"
 
 namespace larder::test {
 
@@ -54,9 +55,7 @@ Ids some_ids(int64_t count, int64_t vocab, uint64_t seed) {
   return ids;
 }
 
-std::string toy_folder(const std::string& name) {
-  return str(LARDER_SOURCE_DIR, "/models/toy/", name);
-}
+std::string toy_folder(const std::string& name) { return source_path("models/toy/" + name); }
 
 bool same_bits(std::span<const float> a, std::span<const float> b, std::string& where) {
   if (a.size() != b.size()) {

@@ -4,6 +4,7 @@
 #include <filesystem>
 
 #include "larder/base/str.h"
+#include "tests/support/source_dir.h"
 #include "tests/support/tokenizer_conformance.h"
 
 namespace larder {
@@ -13,7 +14,7 @@ class TokenizerConformance : public ::testing::TestWithParam<std::string> {};
 
 TEST_P(TokenizerConformance, EveryCaseOfTheFolderIsEqual) {
   const auto folder =
-      std::filesystem::path(LARDER_SOURCE_DIR) / "tests/data/conformance/tokenizer" / GetParam();
+      std::filesystem::path(test::source_path("tests/data/conformance/tokenizer")) / GetParam();
   for (const std::string& message : check_tokenizer_folder(folder)) ADD_FAILURE() << message;
 }
 

@@ -9,13 +9,14 @@
 #include "larder/base/error.h"
 #include "larder/base/file.h"
 #include "larder/text/stream_decoder.h"
+#include "tests/support/source_dir.h"
 #include "tests/text/test_tokenizers.h"
 
 namespace larder {
 namespace {
 
 using Ids = std::vector<int32_t>;
-const std::filesystem::path kSource = LARDER_SOURCE_DIR;
+const std::filesystem::path kSource = test::source_path("");
 
 TEST(Tokenizer, ToyModelsAgreeWithTheirReference) {
   const auto folder = kSource / "models/toy";

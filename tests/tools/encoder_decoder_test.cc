@@ -5,11 +5,12 @@
 
 #include "larder/base/json.h"
 #include "tests/support/command_run.h"
+#include "tests/support/source_dir.h"
 
 namespace larder::test {
 namespace {
 
-const char* const kModel = LARDER_SOURCE_DIR "/tests/data/conformance/models/t5-micro";
+const std::string kModel = source_path("tests/data/conformance/models/t5-micro");
 
 CommandResult generate(std::vector<std::string> flags) {
   std::vector<std::string> all = {"generate", "-m", kModel, "--prompt-ids", "113,148,27,2,60"};

@@ -8,6 +8,7 @@
 #include "larder/models/kv_plan.h"
 #include "tests/support/command_run.h"
 #include "tests/support/logits_run.h"
+#include "tests/support/source_dir.h"
 
 namespace larder::test {
 namespace {
@@ -65,7 +66,7 @@ TEST(Plan, TheLongestContextFitsAndOneMoreDoesNot) {
 }
 
 TEST(Plan, PlansWhatCannotRun) {
-  const std::string configs = std::string(LARDER_SOURCE_DIR) + "/tests/data/configs/";
+  const std::string configs = source_path("tests/data/configs/");
   const Json plan = json_of({"plan", "-m", configs + "gpt-oss-20b.json", "--json"});
   EXPECT_EQ(plan.at("kv_full_bytes"), 6442450944);
   EXPECT_EQ(plan.at("kv_windowed_bytes"), 3224371200);
