@@ -1,5 +1,7 @@
 #include "tests/support/random_floats.h"
 
+#include <cstddef>
+
 namespace larder::test {
 namespace {
 
