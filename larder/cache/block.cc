@@ -17,7 +17,7 @@ class MemoryBlock final : public CacheBlock {
 }  // namespace
 
 BlockPtr MemoryBlocks::make(size_t bytes) {
-  return std::make_shared<MemoryBlock>(Buffer(allocator_, bytes, "kv"));
+  return BlockPtr(new MemoryBlock(Buffer(allocator_, bytes, "kv")));
 }
 
 void MemoryBlocks::copy(CacheBlock& to, const CacheBlock& from, size_t offset, size_t bytes) {

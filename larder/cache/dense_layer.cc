@@ -6,6 +6,7 @@
 #include "larder/base/error.h"
 #include "larder/cache/check_step.h"
 #include "larder/cache/rows.h"
+#include "larder/cache/window.h"
 #include "larder/tensor/kernels.h"
 
 namespace larder {
@@ -31,6 +32,25 @@ int64_t DenseLayer::seq_len(int32_t row) const {
   return row < batch() ? rows_[static_cast<size_t>(row)].len : 0;
 }
 
+int64_t DenseLayer::kept_len(int32_t row) const {
+  return row < batch() ? rows_[static_cast<size_t>(row)].len - rows_[static_cast<size_t>(row)].first
+                       : 0;
+}
+
+// Of the blocks [first_block, ...) of the row, those that tokens up to `len` lie in.
+size_t DenseLayer::blocks_up_to(const Row& row, int64_t len) const {
+  return static_cast<size_t>(
+      std::max<int64_t>(0, blocks_for(len, storage_.block_size) - row.first_block));
+}
+
+int64_t DenseLayer::blocks_of(int64_t len, int64_t step) const {
+  const int64_t all = blocks_for(len, storage_.block_size);
+  if (!slides()) return all;
+  const int64_t kept = spec_.window - 1 + storage_.rollback + std::min(step, len);
+  // Where they begin within a block costs one more.
+  return std::min(all, blocks_for(kept, storage_.block_size) + 1);
+}
+
 int64_t DenseLayer::max_len() const {
   if (storage_.max_blocks == DenseStorage::kUnbounded) return -1;
   return int64_t{storage_.max_blocks} * storage_.block_size;
@@ -38,7 +58,7 @@ int64_t DenseLayer::max_len() const {
 
 void DenseLayer::reserve(const Step& step) {
   check_step(*this, step);
-  int64_t most_blocks = 1;
+  int64_t most_blocks = std::max(1, storage_.listed_blocks);
   int32_t rows = batch();
   for (int32_t b = 0; b < step.batch; ++b) {
     rows = std::max(rows, step.slot[b] + 1);
@@ -55,6 +75,7 @@ void DenseLayer::reserve(const Step& step) {
   try {
     for (int32_t b = 0; b < step.batch; ++b) {
       Row& row = rows_[static_cast<size_t>(step.slot[b])];
+      drop_behind_window(row);
       make_writable(row, row.len + step.q_len(b));
     }
   } catch (...) {
@@ -63,12 +84,25 @@ void DenseLayer::reserve(const Step& step) {
   }
 }
 
+void DenseLayer::drop_behind_window(Row& row) const noexcept {
+  if (!slides()) return;
+  const int64_t gone = std::max<int64_t>(0, window_start(window(), row.len) - storage_.rollback) /
+                       storage_.block_size;
+  // A crop may have brought the window back to blocks that are still there.
+  const auto count = std::min(row.blocks.size(),
+                              static_cast<size_t>(std::max(gone - row.first_block, int64_t{0})));
+  if (count == 0) return;
+  row.blocks.erase(row.blocks.begin(), row.blocks.begin() + static_cast<ptrdiff_t>(count));
+  row.first_block += static_cast<int64_t>(count);
+  row.first = std::max(row.first, row.first_block * storage_.block_size);
+}
+
 // Gives the row blocks of its own from its first unwritten token up to new_len.
 void DenseLayer::make_writable(Row& row, int64_t new_len) {
   if (new_len == row.len) return;
   own_blocks(row, row.len);
-  const auto need = static_cast<size_t>(blocks_for(new_len, storage_.block_size));
-  row.blocks.reserve(need);
+  const size_t need = blocks_up_to(row, new_len);
+  row.blocks.reserve(std::max(need, static_cast<size_t>(storage_.listed_blocks)));
   while (row.blocks.size() < need) {
     row.blocks.push_back(take_block());
     row.blocks.back()->mark_dirty();
@@ -78,9 +112,10 @@ void DenseLayer::make_writable(Row& row, int64_t new_len) {
 // Copies each block from token `from` on that another row or fork also has: what it holds of this
 // row's tokens.
 void DenseLayer::own_blocks(Row& row, int64_t from) {
-  for (auto i = static_cast<size_t>(from / storage_.block_size); i < row.blocks.size(); ++i) {
+  const int64_t first = std::max<int64_t>(0, from / storage_.block_size - row.first_block);
+  for (auto i = static_cast<size_t>(first); i < row.blocks.size(); ++i) {
     BlockPtr& block = row.blocks[i];
-    const int64_t begin = static_cast<int64_t>(i) * storage_.block_size;
+    const int64_t begin = (row.first_block + static_cast<int64_t>(i)) * storage_.block_size;
     if (block.use_count() > 1) {
       BlockPtr copy = take_block();
       const auto used = static_cast<size_t>(
@@ -99,7 +134,7 @@ BlockPtr DenseLayer::take_block() {
 
 std::byte* DenseLayer::token(const Row& row, int64_t index, int32_t head,
                              int64_t side_offset) const {
-  const auto block = static_cast<size_t>(index / storage_.block_size);
+  const auto block = static_cast<size_t>(index / storage_.block_size - row.first_block);
   return row.blocks[block]->data() + side_offset + head * head_bytes_ +
          (index % storage_.block_size) * token_bytes_;
 }
@@ -127,22 +162,24 @@ KVView DenseLayer::append(const Exec& exec, const TensorView& k, const TensorVie
 }
 
 KVView DenseLayer::view_of(const Step& step) {
-  int64_t stride = 1;
+  size_t stride = 1;
   int32_t longest = 0;
   for (int32_t b = 0; b < step.batch; ++b) {
     const Row& row = rows_[static_cast<size_t>(step.slot[b])];
     const auto i = static_cast<size_t>(b);
-    len_[i] = static_cast<int32_t>(row.len) + step.q_len(b);
+    const int64_t len = row.len + step.q_len(b);
+    first_position_[i] = row.first;
+    begin_[i] = static_cast<int32_t>(row.first - row.first_block * storage_.block_size);
+    len_[i] = static_cast<int32_t>(len - row.first);
     longest = std::max(longest, len_[i]);
-    stride = std::max(stride, blocks_for(len_[i], storage_.block_size));
+    stride = std::max(stride, blocks_up_to(row, len));
   }
-  table_.assign(static_cast<size_t>(step.batch * stride), 0);
+  table_.assign(static_cast<size_t>(step.batch) * stride, 0);
   for (int32_t b = 0; b < step.batch; ++b) {
     const Row& row = rows_[static_cast<size_t>(step.slot[b])];
-    const auto blocks =
-        static_cast<size_t>(blocks_for(len_[static_cast<size_t>(b)], storage_.block_size));
+    const size_t blocks = blocks_up_to(row, row.len + step.q_len(b));
     for (size_t i = 0; i < blocks; ++i) {
-      table_[static_cast<size_t>(b * stride) + i] =
+      table_[static_cast<size_t>(b) * stride + i] =
           reinterpret_cast<intptr_t>(row.blocks[i]->data());
     }
   }
@@ -189,7 +226,7 @@ void DenseLayer::cancel(const Step& step) noexcept {
 // A growing row gives back the blocks past its length; a fixed one keeps its block.
 void DenseLayer::trim(Row& row) noexcept {
   if (storage_.max_blocks != DenseStorage::kUnbounded) return;
-  const auto need = static_cast<size_t>(blocks_for(row.len, storage_.block_size));
+  const size_t need = blocks_up_to(row, row.len);
   while (row.blocks.size() > need) row.blocks.pop_back();
 }
 
@@ -203,11 +240,20 @@ std::unique_ptr<Change> DenseLayer::select_rows(std::span<const int32_t> source)
 }
 
 std::unique_ptr<Change> DenseLayer::crop(std::span<const int64_t> len) {
-  std::vector<int64_t> kept(len.begin(), len.end());
+  std::vector<int64_t> kept(std::min(len.size(), rows_.size()));
+  for (size_t r = 0; r < kept.size(); ++r) {
+    const Row& row = rows_[r];
+    kept[r] = std::clamp<int64_t>(len[r], 0, row.len);
+    check_window_crop(window(), {static_cast<int64_t>(r), row.first, row.len}, kept[r]);
+  }
   return prepared([this, kept = std::move(kept)]() noexcept {
-    for (size_t r = 0; r < std::min(kept.size(), rows_.size()); ++r) {
-      rows_[r].len = std::clamp<int64_t>(kept[r], 0, rows_[r].len);
-      trim(rows_[r]);
+    for (size_t r = 0; r < kept.size(); ++r) {
+      Row& row = rows_[r];
+      row.len = kept[r];
+      trim(row);
+      if (row.len >= row.first && row.len > 0) continue;
+      row.first = row.len;  // a window of 1 may lack them
+      row.first_block = row.len / storage_.block_size;
     }
   });
 }
@@ -229,6 +275,9 @@ void DenseLayer::for_each_block(FunctionRef<void(CacheBlock&)> body) const {
   for (const BlockPtr& block : spare_) body(*block);
 }
 
-std::string DenseLayer::format() const { return str("dense ", dtype_name(dtype_)); }
+std::string DenseLayer::format() const {
+  if (slides()) return str("paged ", dtype_name(dtype_), ", window ", spec_.window);
+  return str("dense ", dtype_name(dtype_));
+}
 
 }  // namespace larder

@@ -33,6 +33,22 @@ void check_image(const RowImageView& row, std::initializer_list<std::string_view
   }
 }
 
+std::vector<RowTokens> image_tokens(std::span<const RowImageView> rows, const LayerSpec& spec,
+                                    DType dtype, int64_t max_len) {
+  std::vector<RowTokens> tokens;
+  for (const RowImageView& row : rows) {
+    check_image(row, {"k", "v"}, max_len);
+    const bool shaped = !row.tensors.empty() && row.tensors[0].tensor.shape.rank() == 3;
+    const int64_t kept = shaped ? row.tensors[0].tensor.shape[1] : 0;
+    const Shape shape{spec.num_kv_heads, kept, spec.head_dim};
+    const TensorView& k = image_tensor(row, "k", dtype, shape);
+    const TensorView& v = image_tensor(row, "v", dtype, shape);
+    if (kept > row.seq_len) fail("a saved row of ", row.seq_len, " tokens keeps ", kept);
+    tokens.push_back({row.seq_len - kept, k, v});
+  }
+  return tokens;
+}
+
 RowImageView view_of(const RowImage& image) {
   RowImageView view{image.seq_len, {}};
   for (const SavedTensor& saved : image.tensors) view.tensors.push_back({saved.name, saved.tensor});

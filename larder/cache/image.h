@@ -4,6 +4,7 @@
 #include <initializer_list>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "larder/cache/layer.h"
 
@@ -18,6 +19,11 @@ const TensorView& image_tensor(const RowImageView& row, std::string_view name, D
 // 0..max_len (-1 = unbounded).
 void check_image(const RowImageView& row, std::initializer_list<std::string_view> names,
                  int64_t max_len);
+
+// The images of rows that are their tokens and nothing more (save_tokens() in rows.h), as assign()
+// takes them. Refuses as the above do. Borrows the images.
+std::vector<RowTokens> image_tokens(std::span<const RowImageView> rows, const LayerSpec& spec,
+                                    DType dtype, int64_t max_len);
 
 // A saved image as load() takes it. Borrows `image`.
 RowImageView view_of(const RowImage& image);

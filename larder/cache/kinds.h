@@ -34,6 +34,8 @@ CacheLayers make_offloaded_static_layers(std::span<const LayerSpec>, const Cache
 CacheLayers make_offloaded_hybrid_layers(std::span<const LayerSpec>, const CacheOptions&,
                                          const CacheMemory&);
 
+CacheLayers make_paged_layers(std::span<const LayerSpec>, const CacheOptions&, const CacheMemory&);
+
 // The quantized kind's own backend, {"backend": "larder"}.
 CacheLayers make_larder_quantized_layers(std::span<const LayerSpec>, const CacheOptions&,
                                          const CacheMemory&);

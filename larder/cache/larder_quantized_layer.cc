@@ -6,6 +6,7 @@
 
 #include "larder/base/error.h"
 #include "larder/cache/stored_float.h"
+#include "larder/cache/window.h"
 #include "larder/tensor/hadamard.h"
 #include "larder/tensor/kernels.h"
 
@@ -47,15 +48,16 @@ int64_t LarderQuantizedLayer::blocks_due(int64_t len) const {
   return std::max<int64_t>(0, len - options_.residual_length) / kBlock;
 }
 
+int64_t LarderQuantizedLayer::blocks_of(int64_t len, int64_t step) const {
+  const int64_t all = blocks_for(len);
+  if (spec_.window == 0) return all;
+  const int64_t kept = spec_.window - 1 + options_.rollback + std::min(step, len);
+  return std::min(all, blocks_for(kept) + 1);
+}
+
 int64_t LarderQuantizedLayer::tentative_limit(int32_t row) const {
   const int64_t coded = row < batch() ? rows_[static_cast<size_t>(row)].coded_end() : int64_t{0};
   return kBlock * (coded + 1) + options_.residual_length - seq_len(row);
-}
-
-// The first position that the next query of a row of `len` tokens may look at.
-int64_t LarderQuantizedLayer::first_needed(int64_t len) const {
-  if (spec_.window == 0) return 0;
-  return std::max<int64_t>(0, len - spec_.window + 1);
 }
 
 void LarderQuantizedLayer::check(const Step& step) const {
@@ -109,7 +111,8 @@ void LarderQuantizedLayer::reserve(const Step& step) {
 }
 
 void LarderQuantizedLayer::drop_behind_window(Row& row) const {
-  const int64_t needed = std::max<int64_t>(0, first_needed(row.len) - options_.rollback);
+  const int64_t needed =
+      std::max<int64_t>(0, window_start(spec_.window, row.len) - options_.rollback);
   while (kBlock * (row.first_block + 1) <= needed) {
     std::vector<BlockPtr>& list = row.coded.empty() ? row.exact : row.coded;
     if (list.empty()) break;

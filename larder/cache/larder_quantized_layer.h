@@ -60,6 +60,8 @@ class LarderQuantizedLayer final : public KVLayer {
   std::unique_ptr<Change> load(std::span<const RowImageView> rows) override;
   std::unique_ptr<Change> assign(std::span<const RowTokens> rows) override;
   void check_assign(int64_t first_position, int64_t seq_len) const override;
+  BlockSource* block_source() const override { return source_.get(); }
+  int64_t blocks_of(int64_t len, int64_t step) const override;  // of codes, as if all were
 
  private:
   struct Row {
@@ -76,7 +78,6 @@ class LarderQuantizedLayer final : public KVLayer {
 
   void check(const Step& step) const;
   int64_t blocks_due(int64_t len) const;
-  int64_t first_needed(int64_t len) const;
   void drop_behind_window(Row& row) const;
   void make_room(Row& row, int64_t count);
   void advance(Row& row, int64_t count);

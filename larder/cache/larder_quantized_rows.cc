@@ -8,6 +8,7 @@
 #include "larder/cache/larder_quantized_layer.h"
 #include "larder/cache/rows.h"
 #include "larder/cache/stored_float.h"
+#include "larder/cache/window.h"
 #include "larder/tensor/hadamard.h"
 
 namespace larder {
@@ -36,12 +37,8 @@ std::unique_ptr<Change> LarderQuantizedLayer::crop(std::span<const int64_t> len)
   std::vector<Cut> cuts;
   for (size_t r = 0; r < std::min(len.size(), rows_.size()); ++r) {
     Row& row = rows_[r];
-    Cut cut{std::clamp<int64_t>(len[r], 0, row.len), nullptr};
-    if (cut.len > 0 && row.first > first_needed(cut.len)) {
-      fail_as(ErrorKind::kUnsupported, "crop of row ", r, " to ", cut.len,
-              " tokens: the next one needs what is at position ", first_needed(cut.len),
-              ", but the sliding window has dropped all before ", row.first);
-    }
+    Cut cut{std::clamp<int64_t>(len[r], 0, row.len), {}};
+    check_window_crop(spec_.window, {static_cast<int64_t>(r), row.first, row.len}, cut.len);
     if (cut.len < kBlock * row.coded_end() && cut.len % kBlock != 0) {
       cut.thawed = make_exact();
       thaw(*row.coded[static_cast<size_t>(cut.len / kBlock - row.first_block)], *cut.thawed);
@@ -52,8 +49,10 @@ std::unique_ptr<Change> LarderQuantizedLayer::crop(std::span<const int64_t> len)
   return prepared([this, cuts = std::move(cuts)]() mutable noexcept {
     for (size_t r = 0; r < cuts.size(); ++r) {
       Row& row = rows_[r];
-      if (cuts[r].len == 0) {
+      if (cuts[r].len < row.first || cuts[r].len == 0) {  // a window of 1 may lack them
         row = Row{};
+        row.first = row.len = cuts[r].len;
+        row.first_block = row.len / kBlock;
         continue;
       }
       row.cut = std::move(cuts[r].thawed);
@@ -143,7 +142,7 @@ LarderQuantizedLayer::Row LarderQuantizedLayer::row_of(const RowImageView& image
   std::memcpy(&row.first, first.data, sizeof row.first);
   const int64_t seam = row.len - exact;
   const bool fits = row.len <= INT32_MAX && row.first >= 0 && seam >= row.first &&
-                    row.first <= first_needed(row.len) && coded <= blocks_for(seam);
+                    row.first <= window_start(spec_.window, row.len) && coded <= blocks_for(seam);
   row.first_block = row.first / kBlock;
   const int64_t begin = coded == 0 ? row.first : kBlock * row.first_block;
   if (!fits || seam != begin + kBlock * coded)
@@ -206,7 +205,7 @@ LarderQuantizedLayer::Row LarderQuantizedLayer::row_of(const RowTokens& tokens) 
       encode(*exact, *row.coded.back());
     } else {
       row.exact.push_back(std::move(exact));
-      exact = nullptr;
+      exact.reset();
     }
   }
   return row;
@@ -226,10 +225,7 @@ void LarderQuantizedLayer::store(std::byte* to, Part part, const float* x) const
 
 void LarderQuantizedLayer::check_assign(int64_t first_position, int64_t seq_len) const {
   if (seq_len > INT32_MAX) fail_as(ErrorKind::kNoRoom, "a row of ", seq_len, " tokens");
-  if (first_position > first_needed(seq_len)) {
-    fail_as(ErrorKind::kUnsupported, "a row that begins at position ", first_position,
-            ", but the layer must show all from ", first_needed(seq_len));
-  }
+  check_window_begin(spec_.window, first_position, seq_len);
 }
 
 std::unique_ptr<Change> LarderQuantizedLayer::assign(std::span<const RowTokens> rows) {

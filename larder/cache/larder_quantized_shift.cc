@@ -7,6 +7,7 @@
 #include "larder/cache/key_shift.h"
 #include "larder/cache/larder_quantized_layer.h"
 #include "larder/cache/rows.h"
+#include "larder/cache/window.h"
 #include "larder/tensor/hadamard.h"
 
 namespace larder {
@@ -23,7 +24,7 @@ int64_t source_of(const ContextShift& shift, int64_t position) {
 }  // namespace
 
 void LarderQuantizedLayer::check_can_shift(int64_t len, const ContextShift& /*shift*/) const {
-  if (first_needed(len) - options_.rollback < kBlock) return;
+  if (window_start(spec_.window, len) - options_.rollback < kBlock) return;
   fail_as(ErrorKind::kUnsupported, "no context shift of a row of ", len,
           " tokens: the sliding window of ", spec_.window, " has then dropped the first ones");
 }

@@ -138,6 +138,11 @@ class CacheLayer {
   virtual std::unique_ptr<CacheLayer> fork() const = 0;
   // Every block that the layer holds, a shared one once for each holder.
   virtual void for_each_block(FunctionRef<void(CacheBlock&)> body) const = 0;
+  // Where its blocks come from; null where that is no one's business.
+  virtual BlockSource* block_source() const { return nullptr; }
+  // The most blocks that a row has while it grows to `len` tokens in steps of at most `step`; 0
+  // where nobody counts them.
+  virtual int64_t blocks_of(int64_t /*len*/, int64_t /*step*/) const { return 0; }
 
   // What must be equal for an image of another layer to fit: "dense f32", "quanto 4 bit ...".
   virtual std::string format() const = 0;

@@ -38,6 +38,8 @@ CacheLayers offload(std::string_view kind, std::string_view inner_kind,
   if (config.cache.starts_with("offloaded"))
     fail("cache_config: cache ", in_quotes(config.cache), " is offloaded already");
   const CacheKind inner = CacheRegistry().find(config.cache);
+  if (inner.has_own_pool)
+    fail("cache_config: cache ", in_quotes(config.cache), " has a pool of its own in memory");
   if (inner.needs_max_cache_len && options.max_cache_len <= 0) {
     fail("max_cache_len ", options.max_cache_len, " for the cache ", in_quotes(config.cache),
          "; it must be at least 1");

@@ -31,6 +31,7 @@ CacheRegistry::CacheRegistry() {
   add({"offloaded", make_offloaded_layers, false});
   add({"offloaded_static", make_offloaded_static_layers, true});
   add({"offloaded_hybrid", make_offloaded_hybrid_layers, true});
+  add({"paged", make_paged_layers, false, true});
 }
 
 void CacheRegistry::add(CacheKind kind) {

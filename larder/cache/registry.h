@@ -14,7 +14,8 @@ namespace larder {
 
 // Makes the attention layers of one kind, one a spec and in their order; all at once, so that a
 // kind may share things between its layers. Blocks are taken from memory.blocks and nowhere else,
-// so that a kind can be offloaded. Throws for options.config that it cannot follow.
+// so that a kind can be offloaded, or from a pool of its own (CacheKind::has_own_pool). Throws for
+// options.config that it cannot follow.
 using MakeCacheLayers = std::vector<std::unique_ptr<CacheLayer>> (*)(
     std::span<const LayerSpec> specs, const CacheOptions& options, const CacheMemory& memory);
 
@@ -22,6 +23,7 @@ struct CacheKind {
   std::string name;
   MakeCacheLayers make = nullptr;
   bool needs_max_cache_len = false;  // its memory is fixed by CacheOptions::max_cache_len
+  bool has_own_pool = false;         // takes no block from memory.blocks
 };
 
 // A list of kinds, owned by the program (there is no global one). Starts with the built-in kinds.

@@ -7,6 +7,7 @@
 #include "larder/base/error.h"
 #include "larder/cache/check_step.h"
 #include "larder/cache/rows.h"
+#include "larder/cache/window.h"
 #include "larder/tensor/kernels.h"
 
 namespace larder {
@@ -50,11 +51,6 @@ size_t SlidingLayer::pages_for(int64_t slots) const {
 // Slots [0, n) hold what the row keeps. A row that has wrapped needs them all.
 int64_t SlidingLayer::slots_used(const Row& row) const {
   return row.first > 0 ? storage_.capacity : std::min(row.len, storage_.capacity);
-}
-
-// The oldest token that the query at position `len` may see.
-int64_t SlidingLayer::first_needed(int64_t len) const {
-  return std::max<int64_t>(len - (spec_.window - 1), 0);
 }
 
 std::byte* SlidingLayer::token(const Row& row, int64_t position) const {
@@ -165,7 +161,7 @@ void SlidingLayer::show_ring(const Step& step, KVSegment& segment) {
     const auto i = static_cast<size_t>(b);
     for (size_t page = 0; page < row.pages.size(); ++page)
       ring_list_.table[i * stride + page] = reinterpret_cast<intptr_t>(row.pages[page]->data());
-    const int64_t first = std::max(row.first, first_needed(row.len));
+    const int64_t first = std::max(row.first, window_start(spec_.window, row.len));
     ring_list_.first_position[i] = first;
     ring_list_.len[i] = static_cast<int32_t>(row.len - first);
     if (storage_.capacity > 0)

@@ -77,7 +77,6 @@ class SlidingLayer final : public KVLayer {
   int64_t page_tokens(size_t page) const;
   size_t pages_for(int64_t slots) const;
   int64_t slots_used(const Row& row) const;
-  int64_t first_needed(int64_t len) const;
   std::byte* token(const Row& row, int64_t position) const;
   std::byte* step_token(int64_t index) const;
   BlockPtr take_page(size_t page);

@@ -8,6 +8,7 @@
 #include "larder/cache/key_shift.h"
 #include "larder/cache/rows.h"
 #include "larder/cache/sliding_layer.h"
+#include "larder/cache/window.h"
 
 namespace larder {
 
@@ -33,13 +34,7 @@ std::unique_ptr<Change> SlidingLayer::crop(std::span<const int64_t> len) {
   for (size_t r = 0; r < kept.size(); ++r) {
     const Row& row = rows_[r];
     kept[r] = std::clamp<int64_t>(len[r], 0, row.len);
-    const int64_t needed = first_needed(kept[r]);
-    if (kept[r] < row.len && needed < kept[r] && needed < row.first) {
-      fail_as(ErrorKind::kUnsupported, "row ", r, " cannot be cropped from ", row.len, " to ",
-              kept[r], " tokens: a window of ", spec_.window, " needs those from position ", needed,
-              ", but the layer keeps only those from ", row.first,
-              "; a larger rollback keeps more");
-    }
+    check_window_crop(spec_.window, {static_cast<int64_t>(r), row.first, row.len}, kept[r]);
   }
   return prepared([this, kept = std::move(kept)]() noexcept {
     for (size_t r = 0; r < kept.size(); ++r) {
@@ -99,10 +94,7 @@ void SlidingLayer::check_assign(int64_t first, int64_t len) const {
   if (bounded() && len > max_len()) {
     fail_as(ErrorKind::kNoRoom, "the row has ", len, " tokens, but max_cache_len is ", max_len());
   }
-  if (first_needed(len) < first && first_needed(len) < len) {
-    fail_as(ErrorKind::kUnsupported, "the row begins at position ", first, ", but a window of ",
-            spec_.window, " at ", len, " tokens needs those from position ", first_needed(len));
-  }
+  check_window_begin(spec_.window, first, len);
 }
 
 // A row with pages of its own that has seen first + n tokens: the last of k and v
@@ -123,26 +115,7 @@ SlidingLayer::Row SlidingLayer::make_row(int64_t first, const TensorView& k, con
 }
 
 std::unique_ptr<Change> SlidingLayer::load(std::span<const RowImageView> rows) {
-  const auto shape_of = [&](const RowImageView& row) {
-    const int64_t n = row.tensors.empty() || row.tensors[0].tensor.shape.rank() != 3
-                          ? 0
-                          : row.tensors[0].tensor.shape[1];
-    return Shape{spec_.num_kv_heads, n, spec_.head_dim};
-  };
-  for (const RowImageView& row : rows) {
-    check_image(row, {"k", "v"}, max_len());
-    for (const std::string_view side : {"k", "v"}) image_tensor(row, side, dtype_, shape_of(row));
-    const int64_t first = row.seq_len - shape_of(row)[1];
-    if (first < 0) fail("a saved row of ", row.seq_len, " tokens keeps ", shape_of(row)[1]);
-    check_assign(first, row.seq_len);
-  }
-  std::vector<Row> loaded;
-  for (const RowImageView& row : rows) {
-    const Shape shape = shape_of(row);
-    loaded.push_back(make_row(row.seq_len - shape[1], image_tensor(row, "k", dtype_, shape),
-                              image_tensor(row, "v", dtype_, shape)));
-  }
-  return replace_rows(rows_, std::move(loaded));
+  return assign(image_tokens(rows, spec_, dtype_, max_len()));
 }
 
 std::unique_ptr<Change> SlidingLayer::assign(std::span<const RowTokens> rows) {
@@ -161,13 +134,8 @@ std::unique_ptr<Change> SlidingLayer::shift(int32_t row_index, const ContextShif
   LARDER_ASSERT(row_index >= 0 && row_index < batch());
   Row& row = rows_[static_cast<size_t>(row_index)];
   check_shift(shift, row.len, spec_.head_dim);
-  const int64_t end = shift.keep + shift.discard, needed = first_needed(row.len - shift.discard);
-  // Tokens before `keep` stay where they are, so they must still be there if the window needs them.
-  if (needed < shift.keep && needed < row.first) {
-    fail_as(ErrorKind::kUnsupported, "row ", row_index, " of ", row.len, " tokens cannot shift by ",
-            shift.discard, ": a window of ", spec_.window, " then needs tokens from position ",
-            needed, ", but the layer keeps only those from ", row.first);
-  }
+  check_window_shift(spec_.window, {row_index, row.first, row.len}, shift.keep, shift.discard);
+  const int64_t end = shift.keep + shift.discard;
   for (size_t page = 0; page < row.pages.size(); ++page) own_page(row, page);
   return prepared([this, row_index, keep = shift.keep, end,
                    cos = std::vector<float>(shift.cos.begin(), shift.cos.end()),
@@ -186,11 +154,7 @@ std::unique_ptr<Change> SlidingLayer::shift(int32_t row_index, const ContextShif
 
 // A ring may keep more than this asks for, but need not.
 void SlidingLayer::check_can_shift(int64_t len, const ContextShift& shift) const {
-  const int64_t needed = first_needed(len - shift.discard);
-  if (needed >= shift.keep || needed >= first_needed(len)) return;
-  fail_as(ErrorKind::kUnsupported, "a row of ", len, " tokens cannot shift by ", shift.discard,
-          ": behind the ", shift.keep + shift.discard, " kept and discarded ones a window of ",
-          spec_.window, " needs ", spec_.window - 1, " tokens more; discard fewer");
+  check_window_can_shift(spec_.window, len, shift);
 }
 
 // Tokens [from, len) go to the positions from `to` on; what lay in between is gone.

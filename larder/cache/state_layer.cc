@@ -183,7 +183,7 @@ void FixedStateLayer::reset() noexcept {
 
 std::unique_ptr<CacheLayer> FixedStateLayer::fork() const {
   auto forked = std::make_unique<FixedStateLayer>(spec_, source_);
-  for (const Held& row : rows_) forked->rows_.push_back({row.now, nullptr, row.len});
+  for (const Held& row : rows_) forked->rows_.push_back({row.now, {}, row.len});
   return forked;
 }
 
@@ -246,7 +246,7 @@ std::unique_ptr<Change> FixedStateLayer::load(std::span<const RowImageView> rows
       if (named.name != "conv" && named.name != "state")
         fail("a saved state row has ", in_quotes(named.name), ", which this cache does not know");
     }
-    Held held{source_->make(static_cast<size_t>(floats_) * sizeof(float)), nullptr, row.seq_len};
+    Held held{source_->make(static_cast<size_t>(floats_) * sizeof(float)), {}, row.seq_len};
     fill(held.now, 0, conv);
     fill(held.now, conv_floats_, state);
     loaded.push_back(std::move(held));

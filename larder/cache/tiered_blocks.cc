@@ -69,7 +69,8 @@ BlockPtr TieredBlocks::make(size_t bytes) {
     frame = make_frame(bytes);
     make_room(size, 1);
   }
-  auto block = std::make_shared<TieredBlock>(*this, size, bytes);
+  auto owned = std::make_unique<TieredBlock>(*this, size, bytes);
+  TieredBlock* const block = owned.get();
   block->place_ = take_place(bytes);
   ++size.blocks;
   ++blocks_;
@@ -80,7 +81,7 @@ BlockPtr TieredBlocks::make(size_t bytes) {
     ++frames_;
     add_idle(*block);
   }
-  return block;
+  return BlockPtr(owned.release());
 }
 
 // A block dies: its place and its frame are free, once no copy uses them.

@@ -91,6 +91,8 @@ void BudgetAllocator::release(void* p, size_t bytes, std::string_view tag) noexc
   live_ -= bytes;
 }
 
+size_t BudgetAllocator::left() const { return std::min(inner_.left(), limit_ - live()); }
+
 size_t BudgetAllocator::live() const {
   const std::lock_guard lock(mutex_);
   return live_;

@@ -24,6 +24,9 @@ class Allocator {
   virtual void* allocate(size_t bytes, std::string_view tag) = 0;
   // Takes back what allocate(bytes, tag) gave.
   virtual void release(void* p, size_t bytes, std::string_view tag) noexcept = 0;
+  // Bytes that a limit still leaves.
+  static constexpr size_t kUnlimited = std::numeric_limits<size_t>::max();
+  virtual size_t left() const { return kUnlimited; }
 };
 
 // The C++ heap. Has no state; make one wherever it is needed.
@@ -45,6 +48,7 @@ class TrackingAllocator final : public Allocator {
   explicit TrackingAllocator(Allocator& inner) : inner_(inner) {}
   void* allocate(size_t bytes, std::string_view tag) override;
   void release(void* p, size_t bytes, std::string_view tag) noexcept override;
+  size_t left() const override { return inner_.left(); }
   MemoryStats total() const;
   MemoryStats of(std::string_view tag) const;  // all zero for a tag never used
 
@@ -62,6 +66,7 @@ class BudgetAllocator final : public Allocator {
   BudgetAllocator(Allocator& inner, size_t limit) : inner_(inner), limit_(limit) {}
   void* allocate(size_t bytes, std::string_view tag) override;
   void release(void* p, size_t bytes, std::string_view tag) noexcept override;
+  size_t left() const override;
   size_t live() const;
   size_t limit() const { return limit_; }
 
@@ -79,6 +84,7 @@ class FaultAllocator final : public Allocator {
       : inner_(inner), fail_at_(fail_at) {}
   void* allocate(size_t bytes, std::string_view tag) override;
   void release(void* p, size_t bytes, std::string_view tag) noexcept override;
+  size_t left() const override { return inner_.left(); }
   void arm(size_t fail_at);  // counts calls from 0 again
   size_t calls() const;
 

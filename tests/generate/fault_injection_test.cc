@@ -111,7 +111,8 @@ TEST_P(FaultInjection, EveryCallMayFailAndTheRunGoesOn) {
     calls = run.faults().calls();
   }
   ASSERT_EQ(expected.size(), 32u);
-  ASSERT_GT(calls, 4u);
+  // A pool takes its memory before; what is left is scratch.
+  ASSERT_GT(calls, CacheRegistry().find(GetParam().cache).has_own_pool ? 0u : 4u);
   for (size_t k = 0; k < calls; ++k) {
     for (const bool goes_on : {true, false}) {
       TwoRows run(GetParam());

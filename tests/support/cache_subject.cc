@@ -28,6 +28,10 @@ std::vector<CacheSubject> cache_subjects() {
       subjects.push_back({"quantized, quanto", kind, R"({"backend":"quanto",)" + tail, false});
       subjects.push_back({"quantized, hqq", kind, R"({"backend":"hqq",)" + tail, false});
       subjects.push_back({"quantized, larder", kind, R"({"backend":"larder",)" + tail, false});
+    } else if (kind == "paged") {
+      subjects.push_back({kind, kind, R"({"block_size":4})", false});
+      subjects.push_back({"paged, quantized", kind,
+                          R"({"quantized":{"q_group_size":16,"residual_length":4}})", false});
     } else {
       subjects.push_back({kind, kind, "", kind == "mamba" || kind == "recurrent"});
     }

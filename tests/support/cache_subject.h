@@ -18,11 +18,13 @@ struct CacheSubject {
   std::string kind;   // cache_implementation
   std::string config;
   bool state = false;  // layers of a recurrent model
+  bool rounds() const { return title.find("quantized") != std::string::npos; }
 };
 
 void PrintTo(const CacheSubject& subject, std::ostream* out);
 
-// Every kind that the registry has, the quantized one with each backend.
+// Every kind that the registry has, the quantized one with each backend, the paged one exact and
+// quantized.
 std::vector<CacheSubject> cache_subjects();
 
 // What one row holds: tokens seen, and by layer the kept tokens (or the state), oldest first.

@@ -1,0 +1,79 @@
+// Blocks of a fixed pool, for the paged cache: all memory is taken at the start, and a block costs
+// no allocation afterwards.
+#pragma once
+
+#include <deque>
+#include <functional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "larder/cache/block.h"
+#include "larder/cache/block_pool.h"
+
+namespace larder {
+
+// Blocks of one size, and what they are for ("blocks", "exact blocks"): the word of messages.
+struct PagedSize {
+  size_t bytes = 0;
+  int32_t num_blocks = 0;
+  std::string what = "blocks";
+};
+
+// A block is one layer's K and V of block_size tokens, and any layer may take any of its size: the
+// blocks that a sliding layer gives back serve the others. A quantized cache has two sizes, codes
+// and recent exact tokens. One cache, its forks and its prefix cache share one, so they belong to
+// one thread at a time.
+class PagedBlocks final : public BlockSource {
+ public:
+  // Takes the memory (tag "kv"), one allocation a size. Throws OutOfMemory.
+  PagedBlocks(Allocator& allocator, std::span<const PagedSize> sizes);
+
+  // A block of the smallest size that holds `bytes`. Throws Error(kNoRoom) when those are all
+  // taken and nothing can be reclaimed.
+  BlockPtr make(size_t bytes) override;
+  void copy(CacheBlock& to, const CacheBlock& from, size_t offset, size_t bytes) override;
+  PagedBlocks* as_paged() override { return this; }
+
+  // Asked for blocks when none are free: gives back at least one of what only it holds, or false.
+  void on_empty(std::function<bool()> reclaim) { reclaim_ = std::move(reclaim); }
+
+  size_t num_sizes() const { return sizes_.size(); }
+  const BlockPool& pool(size_t size) const { return sizes_[size].pool; }
+  size_t block_bytes(size_t size) const { return sizes_[size].bytes; }
+  // Which size a block is of, and its number there.
+  struct Place {
+    size_t size;
+    int32_t id;
+  };
+  Place place_of(const CacheBlock& block) const;
+  int32_t holders(size_t size, int32_t id) const;  // how many have it; 0 = free
+
+ private:
+  struct Size;
+  class Block final : public CacheBlock {
+   public:
+    Block(Size& home, int32_t id, std::byte* data, size_t size)
+        : CacheBlock(data, size), home_(home), id_(id) {}
+
+   private:
+    friend class PagedBlocks;
+    void retire() noexcept override;
+    Size& home_;
+    int32_t id_;
+  };
+  struct Size {
+    Size(Allocator& allocator, const PagedSize& of);
+    size_t bytes;
+    std::string what;
+    BlockPool pool;
+    Buffer memory;
+    std::deque<Block> blocks;
+  };
+  Size& size_for(size_t bytes);
+
+  std::deque<Size> sizes_;  // smallest first; blocks point to theirs
+  std::function<bool()> reclaim_;
+};
+
+}  // namespace larder
