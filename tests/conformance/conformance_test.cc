@@ -16,6 +16,7 @@
 #include "tests/support/forward_conformance.h"
 #include "tests/support/generate_conformance.h"
 #include "tests/support/logits_conformance.h"
+#include "tests/support/paged_conformance.h"
 #include "tests/support/quantized_conformance.h"
 #include "tests/support/quantizer_conformance.h"
 #ifdef LARDER_HAS_TEXT
@@ -98,6 +99,7 @@ void run_forward(Suite& suite, const ConformanceCase& test) {
   run("static", AttentionKind::kFused, &choose_kernels());
   run("static", AttentionKind::kEager, &choose_kernels());
   run("offloaded", AttentionKind::kFused, &choose_kernels());
+  run("paged", AttentionKind::kFused, &choose_kernels());
 }
 
 // The kinds that a generate case names; all that keep what they are given where it names none.
@@ -107,7 +109,7 @@ std::set<std::string> lossless_caches(const Json& json) {
   const Json all = {nullptr,          "dynamic_full",     "static",
                     "sliding_window", "hybrid",           "hybrid_chunked",
                     "offloaded",      "offloaded_static", "offloaded_hybrid",
-                    "mamba",          "recurrent"};
+                    "mamba",          "recurrent",        "paged"};
   for (const Json& cache : json.value("cache_implementations", all)) {
     const std::string kind = cache.is_null() ? "dynamic" : cache.get<std::string>();
     if (known.contains(kind)) named.insert(kind);
@@ -167,6 +169,17 @@ void run_attention(const ConformanceCase& test) {
     ADD_FAILURE() << "eager: " << mismatch;
 }
 
+void run_paged(Suite& suite, const ConformanceCase& test) {
+  const auto run = [&](const Kernels& set, AttentionKind kind, const std::string& how) {
+    Comparison result{test.json().at("atol"), test.json().at("rtol"), 0, {}};
+    check_paged_case(test, set, kind, result);
+    expect_clean(suite, "paged", how, result);
+  };
+  for (const Kernels* set : available_kernel_sets())
+    run(*set, AttentionKind::kFused, str("fused, ", set->name));
+  run(choose_kernels(), AttentionKind::kEager, "eager");
+}
+
 void run_case(Suite& suite, const fs::path& folder) {
   const ConformanceCase test(folder);
   const std::string kind = test.kind();
@@ -175,6 +188,7 @@ void run_case(Suite& suite, const fs::path& folder) {
   if (kind == "cache") return run_cache(suite, test);
   if (kind == "attention") return run_attention(test);
   if (kind == "quantizer") return run_quantizer(suite, test);
+  if (kind == "paged") return run_paged(suite, test);
   if (kind == "logits") {
     for (const std::string& mismatch : check_logits_case(folder)) ADD_FAILURE() << mismatch;
     return;
