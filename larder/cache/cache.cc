@@ -6,6 +6,11 @@
 
 namespace larder {
 
+std::unique_ptr<Change> KVLayer::adopt(int32_t /*row*/, int64_t /*first_block*/,
+                                       std::span<const BlockPtr> /*blocks*/) {
+  fail_as(ErrorKind::kUnsupported, "a ", format(), " layer shares no single blocks");
+}
+
 void Cache::begin(const Step& step) {
   size_t ready = 0;
   try {
@@ -89,6 +94,15 @@ void Cache::shift(int32_t row, std::span<const ContextShift> shifts) {
   if (row < 0 || row >= batch()) fail("row ", row, " of a cache of ", batch(), " rows");
   size_t next = 0;
   apply_to_all({&layers_}, [&](CacheLayer& layer) { return layer.shift(row, shifts[next++]); });
+}
+
+void Cache::adopt(int32_t row, std::span<const SharedBlocks> layers) {
+  LARDER_ASSERT(layers.size() == layers_.size() && row >= 0 && row <= batch() && seq_len(row) == 0);
+  size_t next = 0;
+  apply_to_all({&layers_}, [&](CacheLayer& layer) {
+    const SharedBlocks& of = layers[next++];
+    return layer.as_kv()->adopt(row, of.first_block, of.blocks);
+  });
 }
 
 Cache Cache::fork() const {

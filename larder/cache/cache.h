@@ -63,6 +63,12 @@ class Cache {
   void crop(std::span<const int64_t> len);
   // See ContextShift. shifts[i] is layer i's; one row.
   void shift(int32_t row, std::span<const ContextShift> shifts);
+  // Gives a row without tokens, or the next new row, blocks that others also have; see KVLayer.
+  struct SharedBlocks {
+    int64_t first_block = 0;
+    std::vector<BlockPtr> blocks;
+  };
+  void adopt(int32_t row, std::span<const SharedBlocks> layers);
   void reset() noexcept;
   // A second cache with the same rows; shares every block until one of the two writes into it.
   Cache fork() const;

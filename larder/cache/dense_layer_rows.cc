@@ -92,6 +92,34 @@ std::unique_ptr<Change> DenseLayer::assign(std::span<const RowTokens> rows) {
   return replace_rows(rows_, std::move(assigned));
 }
 
+int32_t DenseLayer::shared_block_size() const {
+  return storage_.max_blocks == DenseStorage::kUnbounded ? storage_.block_size : 0;
+}
+
+BlockPtr DenseLayer::shared_block(int32_t row_index, int64_t index) const {
+  const Row& row = rows_[static_cast<size_t>(row_index)];
+  LARDER_ASSERT((index + 1) * storage_.block_size <= row.len);
+  if (index * storage_.block_size < row.first) return {};
+  return row.blocks[static_cast<size_t>(index - row.first_block)];
+}
+
+std::unique_ptr<Change> DenseLayer::adopt(int32_t row_index, int64_t first_block,
+                                          std::span<const BlockPtr> blocks) {
+  LARDER_ASSERT(row_index <= batch() && seq_len(row_index) == 0);
+  Row row;
+  row.first_block = first_block;
+  row.first = first_block * storage_.block_size;
+  row.len = row.first + static_cast<int64_t>(blocks.size()) * storage_.block_size;
+  row.blocks.reserve(std::max(blocks.size(), static_cast<size_t>(storage_.listed_blocks)));
+  row.blocks.assign(blocks.begin(), blocks.end());
+  check_window_begin(window(), row.first, row.len);
+  rows_.reserve(static_cast<size_t>(row_index) + 1);
+  return prepared([this, row_index, row = std::move(row)]() mutable noexcept {
+    if (row_index == batch()) rows_.emplace_back();
+    rows_[static_cast<size_t>(row_index)] = std::move(row);
+  });
+}
+
 void DenseLayer::check_can_shift(int64_t len, const ContextShift& shift) const {
   check_window_can_shift(window(), len, shift);
 }

@@ -181,6 +181,15 @@ class KVLayer : public CacheLayer {
   // Prepares that the layer holds these rows and no others, for conversion between kinds. Refuses
   // rows that begin too late for what the layer must be able to show.
   virtual std::unique_ptr<Change> assign(std::span<const RowTokens> rows) = 0;
+  // Sharing of single blocks between rows and a prefix cache, by layers whose rows are lists of
+  // equal blocks: tokens a block, 0 for layers that cannot.
+  virtual int32_t shared_block_size() const { return 0; }
+  // The block of positions [index * size, (index + 1) * size), all written; null when it is gone.
+  virtual BlockPtr shared_block(int32_t /*row*/, int64_t /*index*/) const { return {}; }
+  // Prepares that a row without tokens, or the next new row, has these blocks, all full. Needs:
+  // shared_block_size() > 0, blocks of this layer's kind that reach back as far as its window.
+  virtual std::unique_ptr<Change> adopt(int32_t row, int64_t first_block,
+                                        std::span<const BlockPtr> blocks);
   // Refuses a row that assign() would refuse: it has seen seq_len tokens and keeps those from
   // first_position on. So a conversion can ask all layers before it changes one.
   virtual void check_assign(int64_t first_position, int64_t seq_len) const = 0;

@@ -1,0 +1,173 @@
+#include "larder/cache/prefix_cache.h"
+
+#include <algorithm>
+
+#include "larder/base/error.h"
+#include "larder/cache/window.h"
+
+namespace larder {
+namespace {
+
+PagedBlocks* pool_of(const CacheLayer& layer) {
+  BlockSource* source = layer.block_source();
+  return source == nullptr ? nullptr : source->as_paged();
+}
+
+PagedBlocks& shareable_pool(const Cache& cache) {
+  const std::string reason = PrefixCache::why_not(cache);
+  if (!reason.empty()) fail_as(ErrorKind::kUnsupported, "no prefix cache: ", reason);
+  return *pool_of(cache.layer(0));
+}
+
+// Every entry has a block in each layer that keeps all.
+int32_t capacity_of(const Cache& cache) {
+  int32_t full = 0;
+  for (int32_t l = 0; l < cache.num_layers(); ++l) full += cache.kv(l).sliding_window() == 0;
+  return pool_of(cache.layer(0))->pool(0).num_blocks() / std::max(full, 1);
+}
+
+}  // namespace
+
+std::string PrefixCache::why_not(const Cache& cache) {
+  if (cache.num_layers() == 0) return "the cache has no layers";
+  if (cache.num_cross() > 0) return "cross layers hold a source, not a prefix";
+  for (int32_t l = 0; l < cache.num_layers(); ++l) {
+    const CacheLayer& layer = cache.layer(l);
+    if (const_cast<CacheLayer&>(layer).as_state() != nullptr)
+      return str("layer ", l, " keeps a recurrent state, which has no blocks to share");
+    if (pool_of(layer) == nullptr) return str("layer ", l, " takes no blocks from a pool");
+    if (cache.kv(l).shared_block_size() == 0)
+      return str("blocks of layer ", l, " (", layer.format(), ") change after they are full");
+  }
+  return "";
+}
+
+PrefixCache::PrefixCache(Cache& cache, PrefixIndex::Hash hash)
+    : cache_(cache),
+      layers_(static_cast<size_t>(cache.num_layers())),
+      pool_(shareable_pool(cache)),
+      block_size_(cache.kv(0).shared_block_size()),
+      index_(capacity_of(cache), block_size_, std::move(hash)),
+      blocks_(static_cast<size_t>(index_.capacity()) * layers_) {
+  for (int32_t l = 0; l < cache.num_layers(); ++l) window_.push_back(cache.kv(l).sliding_window());
+  pool_.on_empty([this] { return reclaim(); });
+}
+
+PrefixCache::~PrefixCache() { pool_.on_empty({}); }
+
+std::span<BlockPtr> PrefixCache::blocks_of(int32_t entry) {
+  return std::span(blocks_).subspan(static_cast<size_t>(entry) * layers_, layers_);
+}
+
+bool PrefixCache::has_all(int32_t entry, bool sliding) {
+  const std::span<BlockPtr> blocks = blocks_of(entry);
+  for (size_t l = 0; l < layers_; ++l)
+    if ((window_[l] > 0) == sliding && !blocks[l]) return false;
+  return true;
+}
+
+// How many blocks of the chain a row can begin with: full layers have all of those, and those with
+// a window the ones that the next token may see.
+int64_t PrefixCache::usable(std::span<const int32_t> chain) {
+  for (auto n = static_cast<int64_t>(chain.size()); n > 0; --n) {
+    bool all = true;
+    for (size_t l = 0; all && l < layers_; ++l) {
+      for (int64_t i = window_start(window_[l], n * block_size_) / block_size_; all && i < n; ++i)
+        all = static_cast<bool>(blocks_of(chain[static_cast<size_t>(i)])[l]);
+    }
+    if (all) return n;
+  }
+  return 0;
+}
+
+void PrefixCache::adopt(int32_t row, std::span<const int32_t> prompt, Chain& chain) {
+  LARDER_ASSERT(chain.blocks == 0);
+  const auto size = static_cast<size_t>(block_size_);
+  found_.clear();
+  int32_t entry = chain.entry;
+  for (size_t at = 0; at + size < prompt.size(); at += size) {
+    entry = index_.find(entry, prompt.subspan(at, size));
+    if (entry == PrefixIndex::kNone || !has_all(entry, false)) break;
+    found_.push_back(entry);
+  }
+  const int64_t blocks = usable(found_);
+  stats_.queried_tokens += static_cast<int64_t>(prompt.size());
+  if (blocks == 0) return;
+  std::vector<Cache::SharedBlocks> shared(layers_);
+  for (size_t l = 0; l < layers_; ++l) {
+    shared[l].first_block = window_start(window_[l], blocks * block_size_) / block_size_;
+    for (int64_t i = shared[l].first_block; i < blocks; ++i)
+      shared[l].blocks.push_back(blocks_of(found_[static_cast<size_t>(i)])[l]);
+  }
+  cache_.adopt(row, shared);
+  chain = {found_[static_cast<size_t>(blocks - 1)], blocks};
+  index_.use(chain.entry);
+  index_.pin(chain.entry);
+  stats_.hit_tokens += blocks * block_size_;
+}
+
+void PrefixCache::record(int32_t row, std::span<const int32_t> ids, Chain& chain) {
+  const auto size = static_cast<size_t>(block_size_);
+  while (chain.entry != PrefixIndex::kNone &&
+         (static_cast<size_t>(chain.blocks) + 1) * size <= ids.size()) {
+    const auto tokens = ids.subspan(static_cast<size_t>(chain.blocks) * size, size);
+    int32_t entry = index_.add(chain.entry, tokens);
+    if (entry == PrefixIndex::kNone && reclaim()) entry = index_.add(chain.entry, tokens);
+    if (entry == PrefixIndex::kNone) return;  // full of what rows have; asked again next time
+    const std::span<BlockPtr> blocks = blocks_of(entry);
+    for (size_t l = 0; l < layers_; ++l)
+      if (!blocks[l])
+        blocks[l] = cache_.kv(static_cast<int32_t>(l)).shared_block(row, chain.blocks);
+    index_.pin(entry);
+    if (chain.blocks > 0) index_.unpin(chain.entry);
+    chain = {entry, chain.blocks + 1};
+  }
+}
+
+void PrefixCache::release(Chain& chain) noexcept {
+  if (chain.blocks > 0) index_.unpin(chain.entry);
+  chain = {};
+}
+
+bool PrefixCache::let_go(int32_t entry) {
+  bool any = false;
+  for (BlockPtr& block : blocks_of(entry)) {
+    if (block.use_count() != 1) continue;
+    block.reset();
+    ++stats_.evicted_blocks;
+    any = true;
+  }
+  const bool empty =
+      std::ranges::none_of(blocks_of(entry), [](const BlockPtr& b) { return bool(b); });
+  if (empty && index_.removable(entry)) index_.remove(entry);
+  return any;
+}
+
+bool PrefixCache::reclaim() {
+  for (int32_t entry = index_.next(PrefixIndex::kNone); entry != PrefixIndex::kNone;) {
+    const int32_t after = index_.next(entry);
+    if (let_go(entry)) return true;
+    entry = after;
+  }
+  return false;
+}
+
+int64_t PrefixCache::reclaimable() const {
+  return std::ranges::count_if(blocks_,
+                               [](const BlockPtr& block) { return block.use_count() == 1; });
+}
+
+void PrefixCache::clear() {
+  for (BlockPtr& block : blocks_) block.reset();
+  bool removed = true;
+  while (removed) {
+    removed = false;
+    for (int32_t entry = index_.next(PrefixIndex::kNone); entry != PrefixIndex::kNone;) {
+      const int32_t after = index_.next(entry);
+      if (index_.removable(entry)) index_.remove(entry), removed = true;
+      entry = after;
+    }
+  }
+}
+
+}  // namespace larder

@@ -1,0 +1,74 @@
+// Blocks of prompts that rows have computed, kept for rows to come that begin with the same tokens.
+#pragma once
+
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "larder/cache/cache.h"
+#include "larder/cache/paged_blocks.h"
+#include "larder/cache/prefix_index.h"
+
+namespace larder {
+
+struct PrefixStats {
+  int64_t queried_tokens = 0, hit_tokens = 0;  // of prompts that asked, and found
+  int64_t evicted_blocks = 0;
+};
+
+// For a paged cache. Holds full blocks only, beside the rows that have them; a block that no row
+// has stays until the pool needs it, the one used longest ago first. A layer with a window gives
+// back blocks behind it like any row's, so a prefix can be resumed where the blocks of its last
+// window are still there, and full layers have all. One cache, one thread at a time; the cache must
+// outlive it.
+class PrefixCache {
+ public:
+  // Throws Error(kUnsupported) with what why_not() says.
+  explicit PrefixCache(Cache& cache, PrefixIndex::Hash hash = {});
+  ~PrefixCache();
+  PrefixCache(const PrefixCache&) = delete;
+  PrefixCache& operator=(const PrefixCache&) = delete;
+
+  // Why this cache can have none; empty when it can.
+  static std::string why_not(const Cache& cache);
+  int32_t block_size() const { return block_size_; }
+
+  // Where a row stands: the entry of its newest full block, and how many it has. Holds a place in
+  // the index until release().
+  struct Chain {
+    int32_t entry = PrefixIndex::kNone;
+    int64_t blocks = 0;
+  };
+  Chain begin(std::string_view salt) { return {index_.root(salt), 0}; }
+  // Gives the row, which has no tokens, what is known of the prompt's beginning, at most all but
+  // its last token. `chain` must be as begin() made it; afterwards the row has chain.blocks blocks.
+  void adopt(int32_t row, std::span<const int32_t> prompt, Chain& chain);
+  // Takes in those full blocks of a row that holds `ids` which are new since the last call.
+  void record(int32_t row, std::span<const int32_t> ids, Chain& chain);
+  void release(Chain& chain) noexcept;
+
+  // Lets go of the blocks of the oldest entry that has some which no row has. False when none has.
+  bool reclaim();
+  int64_t reclaimable() const;  // blocks that reclaim() could give back in the end
+  void clear();                 // lets go of everything
+  const PrefixStats& stats() const { return stats_; }
+
+ private:
+  std::span<BlockPtr> blocks_of(int32_t entry);
+  bool has_all(int32_t entry, bool sliding);
+  int64_t usable(std::span<const int32_t> chain);
+  bool let_go(int32_t entry);
+
+  Cache& cache_;
+  const size_t layers_;
+  PagedBlocks& pool_;
+  const int32_t block_size_;
+  std::vector<int64_t> window_;  // by layer; 0 = keeps all
+  PrefixIndex index_;
+  std::vector<BlockPtr> blocks_;  // [entries, layers]
+  std::vector<int32_t> found_;
+  PrefixStats stats_;
+};
+
+}  // namespace larder
