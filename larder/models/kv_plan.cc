@@ -66,6 +66,9 @@ class Reader {
     if (plan.head_dim == 0 && heads > 0) plan.head_dim = hidden / heads;
     if (plan.num_kv_heads < 1 || plan.head_dim < 1)
       fail(what_, ": it names no num_key_value_heads and head_dim, nor what they follow from");
+    if (plan.num_kv_heads > INT32_MAX || plan.head_dim > INT32_MAX)
+      fail(what_, ": ", plan.num_kv_heads, " heads of head_dim ", plan.head_dim,
+           " are past what a cache can have");
   }
 
   // One entry an attention layer.

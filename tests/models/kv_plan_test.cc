@@ -69,8 +69,10 @@ TEST(KVPlan, ScratchIsBoundedWhereTheFileNamesTheSizes) {
 }
 
 TEST(KVPlan, RefusesAFileWithoutSizes) {
-  for (const char* text : {"{}", R"({"num_hidden_layers":2})",
-                           R"({"num_hidden_layers":2,"layer_types":["full_attention"]})"})
+  for (const char* text :
+       {"{}", R"({"num_hidden_layers":2})",
+        R"({"num_hidden_layers":2,"num_key_value_heads":1,"head_dim":5000000000})",
+        R"({"num_hidden_layers":2,"layer_types":["full_attention"]})"})
     EXPECT_THROW(read_kv_plan_config(parse_json(text, "config"), "config"), Error) << text;
 }
 
