@@ -24,6 +24,14 @@ size_t parse_bytes(const std::string& flag, const std::string& text) {
   return static_cast<size_t>(count) << shift;
 }
 
+CacheFormat parse_cache_format(const std::string& text) {
+  const size_t colon = text.find(':');
+  CacheFormat format{text.substr(0, colon), ""};
+  if (colon != std::string::npos) format.config = text.substr(colon + 1);
+  CacheRegistry().find(format.cache);
+  return format;
+}
+
 void ModelFlags::add_to(CLI::App& app) {
   app.add_option("-m,--model", model,
                  "Folder of a Hugging Face checkpoint: config.json, *.safetensors, tokenizer.json")

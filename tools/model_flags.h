@@ -6,6 +6,7 @@
 #include <optional>
 #include <string>
 
+#include "larder/generate/kv_quality.h"
 #include "larder/generate/session.h"
 
 namespace larder::tools {
@@ -49,6 +50,9 @@ class LoadedModel {
   SessionOptions options_;
   std::shared_ptr<const Model> model_;
 };
+
+// A cache kind and its settings from NAME or NAME:JSON; throws Error for a name that is not there.
+CacheFormat parse_cache_format(const std::string& text);
 
 // The most memory that this process has had resident, mapped weights included.
 size_t peak_resident_bytes();

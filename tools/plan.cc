@@ -3,10 +3,12 @@
 #include <limits>
 
 #include "larder/base/error.h"
-#include "larder/base/file.h"
 #include "larder/base/json.h"
+#include "larder/models/config_file.h"
 #include "larder/models/kv_plan.h"
+#include "larder/models/scratch_plan.h"
 #include "larder/tensor/safetensors.h"
+#include "larder/tensor/thread_pool.h"
 #include "tools/command.h"
 #include "tools/model_flags.h"
 #include "tools/numbers.h"
@@ -17,8 +19,9 @@ namespace {
 namespace fs = std::filesystem;
 
 struct Flags {
-  std::string model, cache, cache_dtype = "bf16", budget;
-  int64_t context = 0, batch = 1;
+  std::string model, cache, cache_config, cache_dtype = "bf16", budget;
+  int64_t context = 0, batch = 1, new_tokens = 0, rollback = 0;
+  int threads = 0;
   bool json = false;
 };
 
@@ -35,64 +38,105 @@ std::optional<size_t> weight_bytes(const fs::path& folder) {
 
 class Plan {
  public:
-  explicit Plan(const Flags& flags) : flags_(flags) {
+  explicit Plan(const Flags& flags)
+      : flags_(flags),
+        file_(read_config_file(flags.model)),
+        threads_(choose_threads(flags.threads)) {
     const auto dtype = dtype_from_name(flags.cache_dtype);
     if (dtype != DType::kF32 && dtype != DType::kBF16 && dtype != DType::kF16)
       fail("--cache-dtype ", in_quotes(flags.cache_dtype), " is not one of f32, bf16, f16");
-    dtype_ = *dtype;
-    const fs::path path(flags.model);
-    const fs::path file = fs::is_directory(path) ? path / "config.json" : path;
-    constexpr size_t kMaxConfigBytes = size_t{16} << 20;
-    config_ = read_kv_plan_config(parse_json(read_file(file, kMaxConfigBytes), file.string()),
-                                  file.string());
-    if (fs::is_directory(path)) weights_ = weight_bytes(path);
-    if (flags.context < 0) fail("--context ", flags.context, " must not be negative");
+    options_ = {*dtype, 0, flags.rollback, flags.cache_config};
+    config_ = read_kv_plan_config(file_.json, file_.what);
+    if (fs::is_directory(flags.model)) weights_ = weight_bytes(flags.model);
     context_ = flags.context > 0 ? flags.context : config_.context;
-    if (context_ < 1) fail("config.json names no longest context; give --context");
-    if (context_ > kMostTokens || flags.batch < 1 || flags.batch > kMostTokens)
-      fail("--context ", context_, " and --batch ", flags.batch, " must be in 1..", kMostTokens);
+    check();
     if (!flags.budget.empty()) budget_ = parse_bytes("--budget", flags.budget);
   }
 
   Json report() const {
     Json kinds = Json::object();
-    for (const std::string_view kind : planned_kinds()) {
-      if (!flags_.cache.empty() && flags_.cache != kind) continue;
-      kinds[std::string(kind)] = of_kind(kind);
+    if (!flags_.cache.empty()) {
+      kinds[flags_.cache] = of_kind(flags_.cache);
+    } else {
+      for (const std::string_view kind : planned_kinds())
+        kinds[std::string(kind)] = of_kind_or_refusal(std::string(kind));
     }
-    if (kinds.empty()) planned_kv_bytes(config_, flags_.cache, context_, flags_.batch, dtype_);
+    const DType dtype = options_.dtype;
     return {{"context", context_},
+            {"new_tokens", flags_.new_tokens},
             {"batch", flags_.batch},
-            {"cache_dtype", dtype_name(dtype_)},
+            {"threads", threads_},
+            {"cache_dtype", dtype_name(dtype)},
             {"weights_bytes", weights_ ? Json(*weights_) : Json()},
-            {"kv_bytes_per_token", config_.bytes_per_token(dtype_)},
-            {"kv_bytes_per_token_per_layer", config_.bytes_per_token_per_layer(dtype_)},
-            {"kv_full_bytes", config_.full_bytes(context_, dtype_)},
-            {"kv_windowed_bytes", config_.windowed_bytes(context_, dtype_)},
+            {"kv_bytes_per_token", config_.bytes_per_token(dtype)},
+            {"kv_bytes_per_token_per_layer", config_.bytes_per_token_per_layer(dtype)},
+            {"kv_full_bytes", config_.full_bytes(context_, dtype)},
+            {"kv_windowed_bytes", config_.windowed_bytes(context_, dtype)},
             {"budget", budget_ ? Json(*budget_) : Json()},
             {"caches", kinds}};
   }
 
  private:
   static constexpr int64_t kMostTokens = std::numeric_limits<int32_t>::max();
+  static constexpr int64_t kMostRows = 65536;
 
-  Json of_kind(std::string_view kind) const {
-    Json result = {{"kv_bytes", bytes(kind, context_)}};
+  struct Need {
+    KVBytes kv;
+    std::optional<int64_t> scratch;  // of the forward and of flushes
+    int64_t memory() const { return kv.kv + scratch.value_or(0); }
+  };
+
+  void check() const {
+    if (flags_.context < 0) fail("--context ", flags_.context, " must not be negative");
+    if (context_ < 1) fail("config.json names no longest context; give --context");
+    if (context_ > kMostTokens) fail("--context ", context_, " must be in 1..", kMostTokens);
+    if (flags_.batch < 1 || flags_.batch > kMostRows)
+      fail("--batch ", flags_.batch, " must be in 1..", kMostRows);
+    if (flags_.new_tokens < 0 || flags_.new_tokens > context_)
+      fail("--new-tokens ", flags_.new_tokens, " must be in 0..", context_, ", the context");
+    if (!flags_.cache_config.empty() && flags_.cache.empty())
+      fail("--cache-config needs --cache, the kind whose settings it has");
+  }
+
+  Json of_kind(const std::string& kind) const {
+    const Need need = need_of(kind, context_);
+    Json result = {{"kv_bytes", need.kv.kv},
+                   {"scratch_bytes", need.scratch ? Json(*need.scratch) : Json()}};
+    if (need.kv.file > 0) result["file_bytes"] = need.kv.file;
     if (budget_) result["max_context"] = max_context(kind);
     return result;
   }
-  int64_t bytes(std::string_view kind, int64_t tokens) const {
-    return planned_kv_bytes(config_, kind, tokens, flags_.batch, dtype_);
+  // A kind whose settings do not fit the model stands in the list with the reason.
+  Json of_kind_or_refusal(const std::string& kind) const {
+    try {
+      return of_kind(kind);
+    } catch (const Error& error) {
+      return {{"refused", error.what()}};
+    }
   }
+
+  Need need_of(const std::string& kind, int64_t tokens) const {
+    const KVLoad load{kind, options_, flags_.batch, tokens, std::min(flags_.new_tokens, tokens)};
+    Need need{planned_kv_bytes(config_, load),
+              planned_scratch_bytes(file_.json, file_.what, {flags_.batch, tokens, threads_})};
+    if (need.scratch) *need.scratch += need.kv.flush_scratch;
+    return need;
+  }
+
   // The most tokens a row that fit the budget beside the weights, at most what the model can have.
-  int64_t max_context(std::string_view kind) const {
+  int64_t max_context(const std::string& kind) const {
     const size_t taken = weights_.value_or(0);
-    if (taken > *budget_) return 0;
-    const size_t left = *budget_ - taken;
-    int64_t low = 0, high = config_.context > 0 ? config_.context : kMostTokens;
-    while (low < high) {
+    const auto fits = [&](int64_t tokens) {
+      return static_cast<size_t>(need_of(kind, tokens).memory()) <= *budget_ - taken;
+    };
+    const int64_t most = config_.context > 0 ? config_.context : kMostTokens;
+    if (taken > *budget_ || !fits(1)) return 0;
+    // A walk takes as long as its context, so none goes far past what fits.
+    int64_t low = 1, high = 2;
+    while (high <= most && fits(high)) low = high, high *= 2;
+    for (high = std::min(high - 1, most); low < high;) {
       const int64_t middle = low + (high - low + 1) / 2;
-      if (static_cast<size_t>(bytes(kind, middle)) <= left)
+      if (fits(middle))
         low = middle;
       else
         high = middle - 1;
@@ -101,28 +145,45 @@ class Plan {
   }
 
   const Flags& flags_;
-  DType dtype_ = DType::kBF16;
+  const ConfigFile file_;
+  const int threads_;
+  CacheOptions options_;
   KVPlanConfig config_;
   std::optional<size_t> weights_, budget_;
   int64_t context_ = 0;
 };
 
-void print(const Json& report) {
-  const auto bytes = [](const Json& value) {
-    return str(value.dump(), " bytes (", human_bytes(value.get<double>()), ")");
-  };
-  std::cout << "context " << report.at("context") << ", batch " << report.at("batch") << ", cache "
-            << report.at("cache_dtype").get<std::string>() << '\n';
-  if (!report.at("weights_bytes").is_null())
-    std::cout << "weights         " << bytes(report.at("weights_bytes")) << '\n';
-  std::cout << "KV a token      " << bytes(report.at("kv_bytes_per_token")) << '\n';
-  for (const auto& [kind, plan] : report.at("caches").items()) {
-    std::cout << kind << std::string(16 - std::min<size_t>(kind.size(), 15), ' ')
-              << bytes(plan.at("kv_bytes"));
-    if (plan.contains("max_context"))
-      std::cout << ", at most " << plan.at("max_context") << " tokens a row in the budget";
-    std::cout << '\n';
+std::string bytes_text(const Json& value) {
+  return str(value.dump(), " bytes (", human_bytes(value.get<double>()), ")");
+}
+
+void print_kind(const std::string& kind, const Json& plan) {
+  std::cout << kind << std::string(18 - std::min<size_t>(kind.size(), 17), ' ');
+  if (plan.contains("refused")) {
+    std::cout << "refused: " << plan.at("refused").get<std::string>() << '\n';
+    return;
   }
+  std::cout << "KV " << bytes_text(plan.at("kv_bytes"));
+  if (plan.contains("file_bytes"))
+    std::cout << ", in its file " << bytes_text(plan.at("file_bytes"));
+  if (!plan.at("scratch_bytes").is_null())
+    std::cout << ", scratch at most " << bytes_text(plan.at("scratch_bytes"));
+  if (plan.contains("max_context"))
+    std::cout << ", at most " << plan.at("max_context") << " tokens a row in the budget";
+  std::cout << '\n';
+}
+
+void print(const Json& report) {
+  std::cout << "context " << report.at("context");
+  if (report.at("new_tokens") > 0)
+    std::cout << " (" << report.at("new_tokens") << " of them one by one)";
+  std::cout << ", batch " << report.at("batch") << ", cache "
+            << report.at("cache_dtype").get<std::string>() << ", threads " << report.at("threads")
+            << '\n';
+  if (!report.at("weights_bytes").is_null())
+    std::cout << "weights           " << bytes_text(report.at("weights_bytes")) << '\n';
+  std::cout << "KV a token        " << bytes_text(report.at("kv_bytes_per_token")) << '\n';
+  for (const auto& [kind, plan] : report.at("caches").items()) print_kind(kind, plan);
 }
 
 }  // namespace
@@ -135,16 +196,27 @@ void add_plan(CLI::App& parent, std::function<int()>& action) {
       ->required();
   add_number(app, "--context", flags->context,
              "Tokens a row (default: the longest that config.json names)");
+  add_number(app, "-n,--new-tokens", flags->new_tokens,
+             "Of these, tokens that are generated one by one; the others come in steps of 512 "
+             "(default 0)");
   add_number(app, "--batch", flags->batch, "Rows (default 1)");
+  add_number(app, "--threads", flags->threads, "Threads, for scratch (default: one a core)");
   app.add_option("--cache", flags->cache, "One cache_implementation only (default: all)");
+  app.add_option("--cache-config", flags->cache_config, "Settings of --cache, a JSON object")
+      ->type_name("JSON");
+  add_number(app, "--rollback", flags->rollback,
+             "Tokens that windows keep beyond their own, as speculation needs (default 0)");
   app.add_option("--cache-dtype", flags->cache_dtype, "f32, bf16 or f16")->capture_default_str();
   app.add_option("--budget", flags->budget,
-                 "Bytes for weights and cache: print the longest context that fits")
+                 "Bytes for weights, KV and scratch: print the longest context that fits")
       ->type_name("BYTES");
   app.add_flag("--json", flags->json, "One JSON object");
   app.footer(
       "Reads config.json and the headers of safetensors, nothing else; architectures that larder "
-      "cannot run are planned too.\n\n"
+      "cannot run are planned too.\nKV: to the byte what the allocator hands out, for offloaded "
+      "kinds what is in memory at once (and what lies\nin the file). Scratch: a bound for fused "
+      "attention and steps of at most 512 tokens; for architectures that\nlarder cannot run, of a "
+      "plain decoder of that size. Not in it: recurrent states, cross layers.\n\n"
       "Example:\n  larder plan -m models/toy/toy-llama --context 4096 --batch 4 --budget 64M");
   app.callback([flags, &action] {
     action = [flags] {

@@ -46,14 +46,10 @@ std::vector<ProfileKind> default_kinds() {
   return kinds;
 }
 
-// NAME or NAME:JSON.
 ProfileKind named_kind(const std::string& text) {
-  const size_t colon = text.find(':');
-  ProfileKind kind{text.substr(0, colon), "", true, {}, ""};
-  if (colon != std::string::npos) kind.config = text.substr(colon + 1);
-  CacheRegistry().find(kind.cache);
-  kind.lossless = text.find("quantized") == std::string::npos;
-  return kind;
+  const CacheFormat format = parse_cache_format(text);
+  const bool lossless = text.find("quantized") == std::string::npos;
+  return {format.cache, format.config, lossless, {}, ""};
 }
 
 void check(const Flags& flags) {

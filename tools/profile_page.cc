@@ -164,11 +164,11 @@ Json profile_json(const Profile& profile) {
 std::string profile_html(const Profile& profile) {
   const int64_t context = common_context(profile);
   const std::string title = str("KV caches of ", escape_html(profile.model));
-  std::string html = str("<!DOCTYPE html>\n<html lang=\"en\">\n<meta charset=\"utf-8\">\n<title>",
-                         title, "</title>\n<style>", kStyle, "</style>\n<h1>", title, "</h1>\n<p>",
-                         "Computed in ", profile.dtype, ", exact keys and values stored as ",
-                         profile.cache_dtype, ", ", profile.threads, " threads, kernel set ",
-                         escape_html(profile.kernels), ", threads: ", profile.threads, ".</p>\n");
+  std::string html =
+      str("<!DOCTYPE html>\n<html lang=\"en\">\n<meta charset=\"utf-8\">\n<title>", title,
+          "</title>\n<style>", kStyle, "</style>\n<h1>", title, "</h1>\n<p>", "Computed in ",
+          profile.dtype, ", exact keys and values stored as ", profile.cache_dtype, ", kernel set ",
+          escape_html(profile.kernels), ", threads: ", profile.threads, ".</p>\n");
   if (measured(profile).empty()) return html + "<p>No cache kind could run.</p>\n</html>\n";
   html += guide(profile, context) + key(profile);
   html += draw(chart(profile, "KV in memory", "bytes", true, &ProfilePoint::kv_bytes, human_bytes));

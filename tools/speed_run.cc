@@ -39,9 +39,10 @@ bool SpeedRun::set_depth(int64_t length) {
 }
 
 bool SpeedRun::feed(int64_t count, int64_t chunk) {
-  for (int64_t done = 0; done < count; done += chunk) {
+  for (int64_t done = 0, n = 0; done < count; done += n) {
     if (interrupted()) return false;
-    const int64_t n = std::min(chunk, count - done), first = session_.cache().seq_len(0);
+    n = std::min({chunk, count - done, session_.cache().step_limit(0)});
+    const int64_t first = session_.cache().seq_len(0);
     ids_.resize(static_cast<size_t>(n));
     position_.resize(static_cast<size_t>(n));
     std::iota(position_.begin(), position_.end(), first);

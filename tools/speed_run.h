@@ -18,8 +18,8 @@ class SpeedRun {
 
   // Brings the cache to `length` tokens: cuts it where its kind can, or starts anew.
   bool set_depth(int64_t length);
-  // `count` tokens in steps of `chunk`, with logits of the last one, or of every token when they
-  // are fed one by one.
+  // `count` tokens in steps of at most `chunk`, no longer than the cache's step_limit(), with
+  // logits of the last one, or of every token when they are fed one by one.
   bool feed(int64_t count, int64_t chunk);
 
  private:

@@ -6,7 +6,6 @@
 #include <set>
 
 #include "larder/base/str.h"
-#include "tools/speed_run.h"
 
 namespace larder::tools {
 namespace {

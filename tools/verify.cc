@@ -24,19 +24,11 @@ struct Flags {
   bool kv = false, json = false;
 };
 
-// NAME, or NAME:JSON.
-CacheFormat parse_format(const std::string& text) {
-  const size_t colon = text.find(':');
-  const std::string name = text.substr(0, colon);
-  CacheRegistry().find(name);
-  return {name, colon == std::string::npos ? "" : text.substr(colon + 1)};
-}
-
 std::vector<CacheFormat> formats_of(const Flags& flags) {
   std::vector<CacheFormat> formats;
   if (flags.model.cache != "dynamic" || !flags.model.cache_config.empty())
     formats.push_back({flags.model.cache, flags.model.cache_config});
-  for (const std::string& text : flags.formats) formats.push_back(parse_format(text));
+  for (const std::string& text : flags.formats) formats.push_back(parse_cache_format(text));
   return formats.empty() ? standard_kv_formats() : formats;
 }
 
@@ -81,22 +73,13 @@ void print_row(const FormatQuality& quality) {
             << padded(fixed(quality.bytes_per_token, 1), 17) << quality.format.config << '\n';
 }
 
-// One line a layer: the relative error of every head's keys, then of its values.
+// The format's own table, under its line.
 void print_heads(const FormatQuality& quality) {
-  int32_t layer = -1;
-  std::string keys, values;
-  const auto flush = [&] {
-    if (layer >= 0)
-      std::cout << padded(str("  layer ", layer), 12) << "k" << keys << "   v" << values << '\n';
-    keys.clear(), values.clear();
-  };
-  for (const HeadError& head : quality.heads) {
-    if (head.layer != layer) flush();
-    layer = head.layer;
-    keys += ' ' + fixed(head.key, 5);
-    values += ' ' + fixed(head.value, 5);
-  }
-  flush();
+  if (quality.heads.empty()) return;
+  std::cout << "  layer  head  key_error  value_error\n";
+  for (const HeadError& head : quality.heads)
+    std::cout << "  " << padded(str(head.layer), 7) << padded(str(head.head), 6)
+              << padded(fixed(head.key, 5), 11) << fixed(head.value, 5) << '\n';
 }
 
 void print(const KVQuality& result, const Flags& flags) {
@@ -168,8 +151,10 @@ void add_verify(CLI::App& parent, std::function<int()>& action) {
              "Tokens of the text, 0 = as many as the context holds (default 1024)");
   add_number(app, "--first", flags->quality.first, "Tokens of the first step (default 64)");
   add_number(app, "--chunk", flags->quality.chunk, "Tokens of every step after it (default 8)");
-  app.add_flag("--per-head", flags->quality.per_head,
-               "Also the relative error of keys and values of every layer and head");
+  app.add_flag(
+      "--per-head", flags->quality.per_head,
+      "Also, of every layer and head, the error of its keys and of its values: the norm of "
+      "what\nrounding changes over the norm of what it rounds");
   app.add_flag("--json", flags->json, "One JSON object: tokens, exact, formats");
   app.footer(
       "The text is fed through every cache in the same steps; a token's KL is "

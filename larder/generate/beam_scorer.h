@@ -8,7 +8,7 @@
 
 namespace larder {
 
-// When a search ends although beams could go on: once num_beams sequences have ended and
+// When a search ends although beams could go on: once num_beams sequences have ended and ...
 enum class EarlyStopping : uint8_t {
   kFalse,  // the best beam, scored at its present length, is no better than the worst of them
   kTrue,   // at once
@@ -29,11 +29,11 @@ struct BeamParams {
 // Throws one Error with every field that makes no sense and its value.
 void validate(const BeamParams& params);
 
-// The search over the continuations of one prompt, as transformers 4.57 does it: of max(2, 1 +
-// ends)
-// * num_beams candidates those that have not ended go on; one that has ended counts if it is among
-// the first num_beams. Of equal candidates the one of the better beam goes first, then the lower
-// id. Candidates of probability 0 do not exist, so there may be fewer beams than num_beams.
+// The search over the continuations of one prompt, as transformers 4.57 does it. There are
+// max(2, 1 + ends) * num_beams candidates; those that have not ended go on, and one that has ended
+// counts if it is among the first num_beams. Of equal candidates the one of the better beam goes
+// first, then the lower id. Candidates of probability 0 do not exist, so there may be fewer beams
+// than num_beams.
 class BeamScorer {
  public:
   struct Sequence {

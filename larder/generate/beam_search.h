@@ -19,8 +19,7 @@ struct BeamResult : Result {
 // The step by step face of a search, as Generation's. A prompt is fed once; its cache row is then
 // repeated for the beams, and from step to step the cache's rows follow the beams
 // (Cache::select_rows: rows share what they have in common, and the encoder's output of their
-// source). Prompts that are done cost nothing,
-// and each finds what it would find alone.
+// source). Prompts that are done cost nothing, and each finds what it would find alone.
 //
 // Of GenerationOptions on_token is never called, since no token is settled before the end. Memory
 // beyond the cache and the logits of a step does not depend on the vocabulary.

@@ -63,6 +63,52 @@ class Comparison {
   size_t top_ = 0;
 };
 
+// The exact cache and the others, fed with the same text in the same steps.
+class Race {
+ public:
+  Race(std::span<const int32_t> ids, int64_t vocab, std::unique_ptr<Contender> exact)
+      : ids_(ids), vocab_(vocab), comparison_(vocab), exact_(std::move(exact)) {}
+
+  void add(std::unique_ptr<Contender> other) { others_.push_back(std::move(other)); }
+  Contender& exact() { return *exact_; }
+  const Contender& other(size_t index) const { return *others_[index]; }
+
+  // Tokens [at, at + n) of the text.
+  void feed(int64_t at, int64_t n) {
+    position_.resize(static_cast<size_t>(n));
+    rows_.resize(position_.size());
+    std::iota(position_.begin(), position_.end(), at);
+    std::iota(rows_.begin(), rows_.end(), 0);
+    const float* exact = forward(*exact_);
+    std::vector<const float*> logits;
+    for (const auto& other : others_) logits.push_back(forward(*other));
+    for (int64_t i = 0; i < n; ++i) {
+      const auto next = static_cast<size_t>(at + i + 1);
+      const int32_t id = next < ids_.size() ? ids_[next] : -1;
+      comparison_.begin_token(exact + i * vocab_, id, *exact_);
+      for (size_t f = 0; f < others_.size(); ++f)
+        comparison_.add(logits[f] + i * vocab_, id, *others_[f]);
+    }
+  }
+
+ private:
+  const float* forward(Contender& contender) const {
+    const auto n = static_cast<int32_t>(rows_.size());
+    const int32_t q_start[] = {0, n}, slot = 0;
+    const Step step{1, n, q_start, position_.data(), &slot, false};
+    const auto part = ids_.subspan(static_cast<size_t>(position_[0]), rows_.size());
+    return contender.session.forward(step, part, rows_).as<float>();
+  }
+
+  std::span<const int32_t> ids_;
+  int64_t vocab_;
+  Comparison comparison_;
+  std::unique_ptr<Contender> exact_;
+  std::vector<std::unique_ptr<Contender>> others_;
+  std::vector<int64_t> position_;  // of the step
+  std::vector<int32_t> rows_;
+};
+
 FormatQuality summary(const Contender& contender, const CacheFormat& format, int64_t tokens) {
   const auto n = static_cast<double>(tokens);
   return {format,
@@ -142,44 +188,21 @@ KVQuality measure_kv_quality(const std::shared_ptr<const Model>& model,
     return std::make_unique<Contender>(model, own, allocator);
   };
   const CacheFormat plain{"dynamic", ""};
-  const auto exact = open(plain, DType::kF32);
-  std::vector<std::unique_ptr<Contender>> others;
-  for (const CacheFormat& format : formats) others.push_back(open(format, options.cache_dtype));
-
-  const int64_t vocab = model->info().vocab_size;
-  Comparison comparison(vocab);
-  std::vector<int64_t> position(static_cast<size_t>(std::max(quality.first, quality.chunk)));
-  std::vector<int32_t> rows(position.size());
-  std::iota(rows.begin(), rows.end(), 0);
+  Race race(ids, model->info().vocab_size, open(plain, DType::kF32));
+  for (const CacheFormat& format : formats) race.add(open(format, options.cache_dtype));
   for (int64_t at = 0; at < total;) {
     if (quality.interrupted && quality.interrupted()) return {};
-    const auto n =
-        static_cast<int32_t>(std::min(at == 0 ? quality.first : quality.chunk, total - at));
-    std::iota(position.begin(), position.end(), at);
-    const int32_t q_start[] = {0, n}, slot = 0;
-    const Step step{1, n, q_start, position.data(), &slot, false};
-    const auto part = ids.subspan(static_cast<size_t>(at), static_cast<size_t>(n));
-    const auto forward = [&](Contender& contender) {
-      return contender.session.forward(step, part, std::span(rows).first(static_cast<size_t>(n)))
-          .as<float>();
-    };
-    const float* exact_logits = forward(*exact);
-    std::vector<const float*> logits;
-    for (const auto& other : others) logits.push_back(forward(*other));
-    for (int32_t i = 0; i < n; ++i) {
-      const int32_t next = at + i + 1 < total ? ids[static_cast<size_t>(at + i + 1)] : -1;
-      comparison.begin_token(exact_logits + i * vocab, next, *exact);
-      for (size_t f = 0; f < others.size(); ++f)
-        comparison.add(logits[f] + i * vocab, next, *others[f]);
-    }
+    const int64_t n = std::min(at == 0 ? quality.first : quality.chunk, total - at);
+    race.feed(at, n);
     at += n;
   }
 
-  KVQuality result{total, summary(*exact, plain, total), {}};
-  for (size_t f = 0; f < others.size(); ++f) {
-    result.formats.push_back(summary(*others[f], formats[f], total));
+  KVQuality result{total, summary(race.exact(), plain, total), {}};
+  for (size_t f = 0; f < formats.size(); ++f) {
+    result.formats.push_back(summary(race.other(f), formats[f], total));
     if (quality.per_head)
-      result.formats.back().heads = head_errors(exact->session, *model, formats[f], allocator);
+      result.formats.back().heads =
+          head_errors(race.exact().session, *model, formats[f], allocator);
   }
   return result;
 }

@@ -17,13 +17,10 @@ void Sources::encode_next(Session& session, int64_t chunk) {
   next_ = end;
 }
 
-int64_t Sources::tokens_of(size_t rows) const {
+int64_t Sources::tokens_encoded() const {
   int64_t count = 0;
-  for (size_t i = 0; i < rows; ++i) count += static_cast<int64_t>(rows_[i].ids.size());
+  for (size_t i = 0; i < next_; ++i) count += static_cast<int64_t>(rows_[i].ids.size());
   return count;
 }
-
-int64_t Sources::tokens() const { return tokens_of(rows_.size()); }
-int64_t Sources::tokens_encoded() const { return tokens_of(next_); }
 
 }  // namespace larder

@@ -21,16 +21,13 @@ class Sources {
   // throws, nothing has changed.
   void encode_next(Session& session, int64_t chunk);
 
-  int64_t tokens() const;          // of all
-  int64_t tokens_encoded() const;  // of those that have been through the encoder
+  int64_t tokens_encoded() const;  // of the sources that have been through the encoder
 
  private:
   struct Row {
     int32_t slot;
     std::span<const int32_t> ids;
   };
-  int64_t tokens_of(size_t rows) const;
-
   std::vector<Row> rows_;
   size_t next_ = 0;
   StepPlan plan_;

@@ -9,9 +9,10 @@ namespace larder {
 namespace {
 
 constexpr std::array kArchitectures = {
-    Architecture{"MambaForCausalLM", "mamba", Mamba::load},
-    Architecture{"RecurrentGemmaForCausalLM", "recurrent_gemma", RecurrentGemma::load},
-    Architecture{"T5ForConditionalGeneration", "t5", T5::load},
+    Architecture{"MambaForCausalLM", "mamba", Mamba::load, Mamba::outline},
+    Architecture{"RecurrentGemmaForCausalLM", "recurrent_gemma", RecurrentGemma::load,
+                 RecurrentGemma::outline},
+    Architecture{"T5ForConditionalGeneration", "t5", T5::load, T5::outline},
 };
 
 }  // namespace

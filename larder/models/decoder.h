@@ -35,10 +35,8 @@ class Decoder final : public Model {
                      std::span<const int32_t> logit_rows, Cache& cache,
                      AttentionKind attention) const override;
 
-  // What forward() takes from the scratch arena for a step like this one. The KV length is the
-  // longest row after it.
   size_t scratch_bytes(const Exec& exec, const Step& step, int64_t num_logits, int64_t kv_len,
-                       AttentionKind attention) const;
+                       AttentionKind attention) const override;
 
  private:
   struct Buffers;

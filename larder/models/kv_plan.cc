@@ -66,6 +66,9 @@ class Reader {
     if (plan.head_dim == 0 && heads > 0) plan.head_dim = hidden / heads;
     if (plan.num_kv_heads < 1 || plan.head_dim < 1)
       fail(what_, ": it names no num_key_value_heads and head_dim, nor what they follow from");
+    if (plan.num_kv_heads > INT32_MAX || plan.head_dim > INT32_MAX)
+      fail(what_, ": ", plan.num_kv_heads, " heads of head_dim ", plan.head_dim,
+           " are past what a cache can have");
   }
 
   // One entry an attention layer.
@@ -133,36 +136,6 @@ int64_t KVPlanConfig::windowed_bytes(int64_t tokens, DType stored) const {
   for (const int64_t window : windows)
     kept = checked_add(kept, window > 0 ? std::min(window, tokens) : tokens);
   return checked_mul(kept, bytes_per_token_per_layer(stored));
-}
-
-std::span<const std::string_view> planned_kinds() {
-  static constexpr std::string_view kKinds[] = {"dynamic", "dynamic_full",   "static",
-                                                "hybrid",  "hybrid_chunked", "sliding_window"};
-  return kKinds;
-}
-
-int64_t planned_kv_bytes(const KVPlanConfig& config, std::string_view kind, int64_t tokens,
-                         int64_t batch, DType stored) {
-  if (std::ranges::find(planned_kinds(), kind) == planned_kinds().end())
-    fail_as(
-        ErrorKind::kUnsupported, "no plan for the cache ", in_quotes(kind), "; there are: ",
-        join(std::vector<std::string_view>(planned_kinds().begin(), planned_kinds().end()), ", "));
-  constexpr int64_t kBlock = 64, kStep = 512;
-  const auto in_blocks = [](int64_t n) { return (n + kBlock - 1) / kBlock * kBlock; };
-  const bool grows = kind == "dynamic" || kind == "dynamic_full";
-  int64_t places = 0;  // of tokens, in all layers and rows
-  for (const int64_t window : config.windows) {
-    if (window == 0 || kind == "dynamic_full") {
-      places += checked_mul(batch, grows ? in_blocks(tokens) : tokens);
-      continue;
-    }
-    // A ring of whole pages, its last one cut to the capacity, and a block for the step's tokens.
-    const int64_t capacity = grows ? window - 1 : std::min(window, tokens);
-    const int64_t row =
-        grows ? std::min(in_blocks(std::min(tokens, capacity)), capacity) : capacity;
-    places += checked_add(checked_mul(batch, row), std::min(kStep, checked_mul(batch, tokens)));
-  }
-  return checked_mul(places, config.bytes_per_token_per_layer(stored));
 }
 
 KVPlanConfig read_kv_plan_config(const Json& config, const std::string& what) {

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "larder/base/json_fwd.h"
+#include "larder/cache/cache.h"
 #include "larder/tensor/dtype.h"
 
 namespace larder {
@@ -26,12 +27,28 @@ struct KVPlanConfig {
   int64_t windowed_bytes(int64_t tokens, DType stored) const;
 };
 
-// What the allocator hands out for a batch of rows of `tokens` tokens each, prefilled in steps of
-// at most 512 tokens, under the kinds whose storage is exact: dynamic, dynamic_full, static,
-// sliding_window, hybrid, hybrid_chunked (the fixed ones with max_cache_len = tokens). Refuses
-// another kind.
-int64_t planned_kv_bytes(const KVPlanConfig& config, std::string_view kind, int64_t tokens,
-                         int64_t batch, DType stored);
+// What a cache is to hold. `options` as CacheRegistry::make has them; max_cache_len becomes
+// `tokens`.
+struct KVLoad {
+  std::string kind;
+  CacheOptions options;
+  int64_t batch = 1, tokens = 0;  // rows, and tokens of each
+  int64_t new_tokens = 0;         // those of a row's tokens that are fed one by one at the end
+};
+
+struct KVBytes {
+  int64_t kv = 0;             // the most that the allocator has handed out for blocks at once
+  int64_t file = 0;           // offloaded kinds: the most that blocks have in the file at once
+  int64_t flush_scratch = 0;  // quantized kinds: beside the scratch of the forward
+};
+
+// Walks through the steps of a generation: prompts in steps of at most 512 tokens, each row's no
+// longer than its cache's step_limit(), then a token of every row a step. To the byte what the
+// allocator hands out for the layers of `config`, in all kinds of planned_kinds(); the file may be
+// longer than `file` by gaps between blocks of different sizes. Not counted: cross layers of
+// encoder-decoder models and recurrent states. Throws as CacheRegistry::make does, and for another
+// kind.
+KVBytes planned_kv_bytes(const KVPlanConfig& config, const KVLoad& load);
 std::span<const std::string_view> planned_kinds();
 
 // Absent keys are resolved as the family does; the language model of a multimodal file is its

@@ -65,6 +65,11 @@ std::shared_ptr<const Model> Mamba::load(const std::filesystem::path& folder,
   return std::make_shared<Mamba>(std::move(config), std::move(weights), dtype.value_or(stored));
 }
 
+std::shared_ptr<const Model> Mamba::outline(const Json& config, const std::string& what,
+                                            DType dtype) {
+  return std::make_shared<Mamba>(read_mamba_config(config, what), MambaWeights(), dtype);
+}
+
 Mamba::Mamba(MambaConfig config, MambaWeights weights, DType dtype)
     : config_(std::move(config)), weights_(std::move(weights)), dtype_(dtype) {
   info_.architecture = "MambaForCausalLM";
@@ -118,9 +123,10 @@ Mamba::Buffers Mamba::take_buffers(const Exec& exec, int64_t tokens, int64_t num
   return b;
 }
 
-size_t Mamba::scratch_bytes(const Exec& exec, int64_t tokens, int64_t num_logits) const {
+size_t Mamba::scratch_bytes(const Exec& exec, const Step& step, int64_t num_logits,
+                            int64_t /*kv_len*/, AttentionKind /*attention*/) const {
   size_t bytes = 0;
-  take_buffers(exec, tokens, num_logits, [&](const Shape& shape, DType dtype) {
+  take_buffers(exec, step.total_q, num_logits, [&](const Shape& shape, DType dtype) {
     bytes += Arena::padded(shape.count(), dtype);
     return TensorView::contiguous(nullptr, dtype, shape);
   });
@@ -129,12 +135,12 @@ size_t Mamba::scratch_bytes(const Exec& exec, int64_t tokens, int64_t num_logits
 
 TensorView Mamba::forward(Exec& exec, const Step& step, std::span<const int32_t> ids,
                           std::span<const int32_t> logit_rows, Cache& cache,
-                          AttentionKind /*attention*/) const {
+                          AttentionKind attention) const {
   LARDER_ASSERT(ids.size() == static_cast<size_t>(step.total_q));
   check_ids(ids, config_.vocab_size);
   const auto num_logits = static_cast<int64_t>(logit_rows.size());
   exec.scratch.reset();
-  exec.scratch.reserve(scratch_bytes(exec, step.total_q, num_logits));
+  exec.scratch.reserve(scratch_bytes(exec, step, num_logits, 0, attention));
   cache.begin(step);
   const Buffers b = take_buffers(
       exec, step.total_q, num_logits,

@@ -34,6 +34,8 @@ class Mamba final : public Model {
  public:
   static std::shared_ptr<const Model> load(const std::filesystem::path& folder,
                                            std::optional<DType> dtype, Allocator& allocator);
+  static std::shared_ptr<const Model> outline(const Json& config, const std::string& what,
+                                              DType dtype);
   Mamba(MambaConfig config, MambaWeights weights, DType dtype);
 
   const MambaConfig& config() const { return config_; }
@@ -43,9 +45,8 @@ class Mamba final : public Model {
   TensorView forward(Exec& exec, const Step& step, std::span<const int32_t> ids,
                      std::span<const int32_t> logit_rows, Cache& cache,
                      AttentionKind attention) const override;
-
-  // What forward() takes from the scratch arena.
-  size_t scratch_bytes(const Exec& exec, int64_t tokens, int64_t num_logits) const;
+  size_t scratch_bytes(const Exec& exec, const Step& step, int64_t num_logits, int64_t kv_len,
+                       AttentionKind attention) const override;
 
  private:
   struct Buffers;

@@ -3,22 +3,16 @@
 #include <algorithm>
 
 #include "larder/base/error.h"
-#include "larder/base/file.h"
 #include "larder/base/json.h"
+#include "larder/models/config_file.h"
 #include "larder/models/decoder.h"
 
 namespace larder {
 namespace {
 
-// By `architectures`, and by model_type where there is no list. Faults of the file are left to the
-// loader, which names them.
-const Architecture* find_architecture(const std::filesystem::path& folder) {
-  const auto path = folder / "config.json";
-  std::error_code ignored;
-  if (!std::filesystem::exists(path, ignored)) return nullptr;
-  constexpr size_t kMaxConfigBytes = size_t{16} << 20;
-  const Json json = parse_json(read_file(path, kMaxConfigBytes), path.string());
-  const JsonFields fields(json, path.string());
+// By `architectures`, and by model_type where there is no list.
+const Architecture* find_architecture(const Json& config, const std::string& what) {
+  const JsonFields fields(config, what);
   const auto names = fields.strings("architectures").value_or(std::vector<std::string>{});
   const auto model_type = fields.string("model_type");
   for (const Architecture& known : architectures()) {
@@ -32,9 +26,21 @@ const Architecture* find_architecture(const std::filesystem::path& folder) {
 
 std::shared_ptr<const Model> Model::load(const std::filesystem::path& folder,
                                          std::optional<DType> dtype, Allocator& allocator) {
-  if (const Architecture* known = find_architecture(folder))
-    return known->load(folder, dtype, allocator);
+  // Faults of the file are left to the loader, which names them.
+  std::error_code ignored;
+  if (std::filesystem::exists(folder / "config.json", ignored)) {
+    const ConfigFile file = read_config_file(folder / "config.json");
+    if (const Architecture* known = find_architecture(file.json, file.what))
+      return known->load(folder, dtype, allocator);
+  }
   return Decoder::load(folder, dtype, allocator);
+}
+
+std::shared_ptr<const Model> Model::outline(const Json& config, const std::string& what,
+                                            DType dtype) {
+  if (const Architecture* known = find_architecture(config, what))
+    return known->outline(config, what, dtype);
+  return std::make_shared<Decoder>(read_decoder_config(config, what), DecoderWeights(), dtype);
 }
 
 void Model::encode(Exec& /*exec*/, const Step& /*step*/, std::span<const int32_t> /*ids*/,

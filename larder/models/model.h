@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "larder/attention/attention.h"
+#include "larder/base/json_fwd.h"
 #include "larder/cache/cache.h"
 
 namespace larder {
@@ -37,6 +38,11 @@ class Model {
   static std::shared_ptr<const Model> load(const std::filesystem::path& folder,
                                            std::optional<DType> dtype, Allocator& allocator);
 
+  // The same without weights, from config.json's text alone: only sizes may be asked,
+  // cache_layers() and scratch_bytes(). `what` begins error lines.
+  static std::shared_ptr<const Model> outline(const Json& config, const std::string& what,
+                                              DType dtype);
+
   virtual const ModelInfo& info() const = 0;
   virtual DType dtype() const = 0;
   // One spec a layer of the decoder in its order, and after those one a cross layer.
@@ -49,6 +55,11 @@ class Model {
   virtual TensorView forward(Exec& exec, const Step& step, std::span<const int32_t> ids,
                              std::span<const int32_t> logit_rows, Cache& cache,
                              AttentionKind attention) const = 0;
+
+  // What forward() takes from exec.scratch for a step like this one, whatever its positions, or for
+  // encoder-decoder models encode(), where that is more. kv_len: of the longest row after the step.
+  virtual size_t scratch_bytes(const Exec& exec, const Step& step, int64_t num_logits,
+                               int64_t kv_len, AttentionKind attention) const = 0;
 
   // Encoder-decoder models: runs the encoder over the rows of `step` (positions from 0; rows of
   // different lengths, no padding) and fills the cross layers of the cache rows slot[b], which must
@@ -68,6 +79,7 @@ struct Architecture {
   const char* model_type;  // as config.json's `model_type` has it
   std::shared_ptr<const Model> (*load)(const std::filesystem::path& folder,
                                        std::optional<DType> dtype, Allocator& allocator);
+  std::shared_ptr<const Model> (*outline)(const Json& config, const std::string& what, DType dtype);
 };
 std::span<const Architecture> architectures();
 

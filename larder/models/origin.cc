@@ -4,8 +4,7 @@
 #include <cstdio>
 
 #include "larder/base/checksum.h"
-#include "larder/base/file.h"
-#include "larder/base/json.h"
+#include "larder/models/config_file.h"
 #include "larder/tensor/safetensors.h"
 
 namespace larder {
@@ -34,9 +33,7 @@ std::string fingerprint(const std::filesystem::path& folder) {
 }  // namespace
 
 CacheOrigin cache_origin(const std::filesystem::path& folder, const Model& model) {
-  const auto path = folder / "config.json";
-  constexpr size_t kMaxConfigBytes = size_t{16} << 20;
-  Json config = parse_json(read_file(path, kMaxConfigBytes), path.string());
+  Json config = read_config_file(folder / "config.json").json;
   for (const char* key : {"transformers_version", "_name_or_path", "torch_dtype", "dtype",
                           "use_cache", "_attn_implementation"})
     config.erase(key);

@@ -21,6 +21,12 @@ std::shared_ptr<const Model> RecurrentGemma::load(const std::filesystem::path& f
                                           dtype.value_or(stored));
 }
 
+std::shared_ptr<const Model> RecurrentGemma::outline(const Json& config, const std::string& what,
+                                                     DType dtype) {
+  return std::make_shared<RecurrentGemma>(read_recurrent_gemma_config(config, what),
+                                          RecurrentGemmaWeights(), dtype);
+}
+
 RecurrentGemma::RecurrentGemma(RecurrentGemmaConfig config, RecurrentGemmaWeights weights,
                                DType dtype)
     : config_(std::move(config)),

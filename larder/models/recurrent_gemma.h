@@ -42,6 +42,8 @@ class RecurrentGemma final : public Model {
  public:
   static std::shared_ptr<const Model> load(const std::filesystem::path& folder,
                                            std::optional<DType> dtype, Allocator& allocator);
+  static std::shared_ptr<const Model> outline(const Json& config, const std::string& what,
+                                              DType dtype);
   RecurrentGemma(RecurrentGemmaConfig config, RecurrentGemmaWeights weights, DType dtype);
 
   const RecurrentGemmaConfig& config() const { return config_; }
@@ -51,10 +53,8 @@ class RecurrentGemma final : public Model {
   TensorView forward(Exec& exec, const Step& step, std::span<const int32_t> ids,
                      std::span<const int32_t> logit_rows, Cache& cache,
                      AttentionKind attention) const override;
-
-  // What forward() takes from the scratch arena. The KV length is the longest row after the step.
   size_t scratch_bytes(const Exec& exec, const Step& step, int64_t num_logits, int64_t kv_len,
-                       AttentionKind attention) const;
+                       AttentionKind attention) const override;
 
  private:
   struct Buffers;

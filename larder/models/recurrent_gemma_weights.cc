@@ -1,6 +1,5 @@
-#include <cmath>
-
 #include "larder/models/recurrent_gemma.h"
+#include "larder/models/scan.h"
 
 namespace larder {
 namespace {
@@ -89,8 +88,7 @@ RecurrentGemmaWeights load_recurrent_gemma_weights(const std::filesystem::path& 
     layer.input_gate = turned(weights, gates[i].input, heads, width, compute, allocator);
     layer.decay_gate = turned(weights, gates[i].decay, heads, width, compute, allocator);
     auto* rate = const_cast<float*>(layer.rate);  // vectors are copies of our own
-    for (int64_t j = 0; j < c.lru_width; ++j)
-      rate[j] = rate[j] > 20 ? rate[j] : std::log1p(std::exp(rate[j]));
+    for (int64_t j = 0; j < c.lru_width; ++j) rate[j] = softplus(rate[j]);
   }
   return weights;
 }

@@ -40,15 +40,11 @@ float RelativeBias::at(int64_t head, int64_t distance) const {
   return by_distance_[static_cast<size_t>(head * (2 * reach_ + 1) + reach_ + near)];
 }
 
-namespace {
-
 int64_t longest_query(const Step& step) {
   int32_t most = 0;
   for (int32_t b = 0; b < step.batch; ++b) most = std::max(most, step.q_len(b));
   return most;
 }
-
-}  // namespace
 
 int64_t RelativeBias::floats(const Step& step, int64_t kv_len) const {
   return step.batch * num_heads_ * (longest_query(step) + kv_len);

@@ -17,6 +17,9 @@ enum class Direction : uint8_t { kBackward, kBoth };  // a decoder's, an encoder
 int64_t relative_bucket(int64_t distance, Direction direction, int64_t buckets,
                         int64_t max_distance);
 
+// Tokens of the step's longest row.
+int64_t longest_query(const Step& step);
+
 // The biases of one stack. Immutable.
 class RelativeBias {
  public:

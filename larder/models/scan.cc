@@ -3,12 +3,13 @@
 #include <cmath>
 
 namespace larder {
-namespace {
-
-float sigmoid(float x) { return 1 / (1 + std::exp(-x)); }
 
 // Past 20 the difference from x is below half a unit in the last place of an f32.
 float softplus(float x) { return x > 20 ? x : std::log1p(std::exp(x)); }
+
+namespace {
+
+float sigmoid(float x) { return 1 / (1 + std::exp(-x)); }
 
 float* row_of(const TensorView& x, int64_t token) { return x.as<float>() + token * x.stride[0]; }
 

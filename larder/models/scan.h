@@ -7,6 +7,8 @@
 
 namespace larder {
 
+float softplus(float x);  // log(1 + exp(x))
+
 // A depthwise convolution: out[t, c] = sum_k weight[c, k] * x[t - taps + 1 + k, c] + bias[c], then
 // silu where asked. Inputs before the step come from the layer's window, which needs at least
 // taps - 1 columns and is advanced.

@@ -18,6 +18,15 @@ std::shared_ptr<const Model> T5::load(const std::filesystem::path& folder,
   return std::make_shared<T5>(std::move(config), std::move(weights), dtype.value_or(stored));
 }
 
+std::shared_ptr<const Model> T5::outline(const Json& config, const std::string& what, DType dtype) {
+  T5Config sizes = read_t5_config(config, what);
+  const std::vector<float> bias(
+      static_cast<size_t>(sizes.relative_attention_num_buckets * sizes.num_heads));
+  T5Weights weights;
+  weights.encoder.bias = weights.decoder.bias = bias.data();  // copied by distance
+  return std::make_shared<T5>(std::move(sizes), std::move(weights), dtype);
+}
+
 T5::T5(T5Config config, T5Weights weights, DType dtype)
     : config_(std::move(config)),
       weights_(std::move(weights)),
@@ -80,8 +89,8 @@ T5::Buffers T5::take_buffers(const Exec& exec, const Step& step, const RelativeB
   return b;
 }
 
-void T5::reserve_scratch(Exec& exec, const Step& step, const RelativeBias& bias, Sizes sizes,
-                         AttentionKind kind) const {
+size_t T5::bytes_of(const Exec& exec, const Step& step, const RelativeBias& bias, Sizes sizes,
+                    AttentionKind kind) const {
   size_t bytes = 0;
   const Buffers b = take_buffers(exec, step, bias, sizes, [&](const Shape& shape, DType dtype) {
     bytes += Arena::padded(shape.count(), dtype);
@@ -92,8 +101,20 @@ void T5::reserve_scratch(Exec& exec, const Step& step, const RelativeBias& bias,
   args.kv.num_kv_heads = static_cast<int32_t>(config_.num_heads);
   args.kv.head_dim = static_cast<int32_t>(config_.d_kv);
   args.kv.segment[0].max_len = static_cast<int32_t>(std::max(sizes.self_len, sizes.cross_len));
+  return bytes + attend_scratch_bytes(exec, kind, args);
+}
+
+void T5::reserve_scratch(Exec& exec, const Step& step, const RelativeBias& bias, Sizes sizes,
+                         AttentionKind kind) const {
   exec.scratch.reset();
-  exec.scratch.reserve(bytes + attend_scratch_bytes(exec, kind, args));
+  exec.scratch.reserve(bytes_of(exec, step, bias, sizes, kind));
+}
+
+size_t T5::scratch_bytes(const Exec& exec, const Step& step, int64_t num_logits, int64_t kv_len,
+                         AttentionKind kind) const {
+  return std::max(
+      bytes_of(exec, step, decoder_bias_, {num_logits, kv_len, longest_query(step)}, kind),
+      bytes_of(exec, step, encoder_bias_, {0, longest_query(step), 0}, kind));
 }
 
 T5::Buffers T5::take_scratch(Exec& exec, const Step& step, const RelativeBias& bias,
@@ -134,16 +155,6 @@ void T5::feed_forward(const Exec& exec, const T5Layer& w, const Buffers& b) cons
          b.rounded);
 }
 
-namespace {
-
-int64_t longest_row(const Step& step) {
-  int32_t most = 0;
-  for (int32_t b = 0; b < step.batch; ++b) most = std::max(most, step.q_len(b));
-  return most;
-}
-
-}  // namespace
-
 // The step's own k and v, where they lie in the scratch: a row of the step is one block.
 KVView T5::source_view(const Step& step, const Buffers& b) const {
   const int64_t head_bytes = config_.d_kv * static_cast<int64_t>(sizeof(float));
@@ -163,7 +174,7 @@ KVView T5::source_view(const Step& step, const Buffers& b) const {
   segment.v = {reinterpret_cast<uintptr_t>(b.v.data), DType::kF32, head_bytes, token_bytes, {}};
   segment.block_table = b.offset.as<int64_t>();
   segment.table_stride = 1;
-  segment.max_len = segment.block_size = static_cast<int32_t>(longest_row(step));
+  segment.max_len = segment.block_size = static_cast<int32_t>(longest_query(step));
   segment.first_position = b.first_position.as<int64_t>();
   segment.begin = b.begin.as<int32_t>();
   segment.len = b.len.as<int32_t>();
@@ -175,7 +186,7 @@ void T5::encode_layers(Exec& exec, const Step& step, std::span<const int32_t> id
                        AttentionKind kind, const Buffers& b) const {
   embed_ids(exec, weights_.embed, ids, 1, dtype_, b.x);
   AttendArgs args = attend_args(step, b);
-  encoder_bias_.fill(step, longest_row(step), b.bias.as<float>(), args);
+  encoder_bias_.fill(step, longest_query(step), b.bias.as<float>(), args);
   args.kv = source_view(step, b);
   args.causal = false;
   for (const T5Layer& w : weights_.encoder.layers) {
@@ -191,7 +202,7 @@ void T5::encode_layers(Exec& exec, const Step& step, std::span<const int32_t> id
 TensorView T5::encoder_hidden(Exec& exec, const Step& step, std::span<const int32_t> ids,
                               AttentionKind kind) const {
   check_ids(ids, config_.vocab_size);
-  const Sizes sizes{0, longest_row(step), 0};
+  const Sizes sizes{0, longest_query(step), 0};
   reserve_scratch(exec, step, encoder_bias_, sizes, kind);
   const Buffers b = take_scratch(exec, step, encoder_bias_, sizes);
   encode_layers(exec, step, ids, kind, b);
@@ -206,7 +217,7 @@ void T5::encode(Exec& exec, const Step& step, std::span<const int32_t> ids, Cach
     if (cache.cross(0).seq_len(step.slot[b]) > 0)
       fail("row ", step.slot[b], " has a source already; reset the cache first");
   }
-  const Sizes sizes{0, longest_row(step), 0};
+  const Sizes sizes{0, longest_query(step), 0};
   reserve_scratch(exec, step, encoder_bias_, sizes, kind);
   int32_t ready = 0;
   try {

@@ -46,6 +46,8 @@ class T5 final : public Model {
  public:
   static std::shared_ptr<const Model> load(const std::filesystem::path& folder,
                                            std::optional<DType> dtype, Allocator& allocator);
+  static std::shared_ptr<const Model> outline(const Json& config, const std::string& what,
+                                              DType dtype);
   T5(T5Config config, T5Weights weights, DType dtype);
 
   const T5Config& config() const { return config_; }
@@ -57,6 +59,8 @@ class T5 final : public Model {
                      AttentionKind attention) const override;
   void encode(Exec& exec, const Step& step, std::span<const int32_t> ids, Cache& cache,
               AttentionKind attention) const override;
+  size_t scratch_bytes(const Exec& exec, const Step& step, int64_t num_logits, int64_t kv_len,
+                       AttentionKind attention) const override;
   // The encoder alone: its output [total_q, d_model] f32, in exec.scratch until its next use.
   TensorView encoder_hidden(Exec& exec, const Step& step, std::span<const int32_t> ids,
                             AttentionKind attention) const;
@@ -70,6 +74,8 @@ class T5 final : public Model {
   template <class Take>
   Buffers take_buffers(const Exec& exec, const Step& step, const RelativeBias& bias, Sizes sizes,
                        const Take& take) const;
+  size_t bytes_of(const Exec& exec, const Step& step, const RelativeBias& bias, Sizes sizes,
+                  AttentionKind kind) const;
   void reserve_scratch(Exec& exec, const Step& step, const RelativeBias& bias, Sizes sizes,
                        AttentionKind kind) const;
   Buffers take_scratch(Exec& exec, const Step& step, const RelativeBias& bias, Sizes sizes) const;

@@ -6,6 +6,7 @@
 #include "larder/base/error.h"
 #include "larder/base/file.h"
 #include "larder/base/json.h"
+#include "larder/models/scratch_plan.h"
 #include "tests/support/source_dir.h"
 
 namespace larder {
@@ -44,9 +45,34 @@ TEST(KVPlan, BytesOfEveryConfigAreThoseOfTheIndex) {
   EXPECT_EQ(compared, 33);
 }
 
+TEST(KVPlan, ScratchIsBoundedWhereTheFileNamesTheSizes) {
+  const Json index = parse_json(read_file(folder() / "index.json"), "index.json");
+  int bounded = 0;
+  for (const auto& [name, entry] : index.items()) {
+    if (entry["kv"].is_object() && entry["kv"].contains("latent_bytes_per_token_per_layer"))
+      continue;  // no plan at all
+    const auto file = entry["file"].get<std::string>();
+    const Json config = parse_json(read_file(folder() / file), file);
+    const auto bytes = planned_scratch_bytes(config, name, {1, 4096, 2});
+    if (!bytes) continue;
+    ++bounded;
+    const Json text = config.contains("text_config") ? config["text_config"] : config;
+    if (text.contains("hidden_size")) {
+      EXPECT_GT(*bytes, 4 * 512 * text["hidden_size"].get<int64_t>()) << name;
+    }
+  }
+  EXPECT_GT(bounded, 20);
+  EXPECT_FALSE(planned_scratch_bytes(parse_json(R"({"num_hidden_layers": 2, "head_dim": 8,
+      "num_key_value_heads": 2})",
+                                                "config"),
+                                     "config", {1, 10, 1}));
+}
+
 TEST(KVPlan, RefusesAFileWithoutSizes) {
-  for (const char* text : {"{}", R"({"num_hidden_layers":2})",
-                           R"({"num_hidden_layers":2,"layer_types":["full_attention"]})"})
+  for (const char* text :
+       {"{}", R"({"num_hidden_layers":2})",
+        R"({"num_hidden_layers":2,"num_key_value_heads":1,"head_dim":5000000000})",
+        R"({"num_hidden_layers":2,"layer_types":["full_attention"]})"})
     EXPECT_THROW(read_kv_plan_config(parse_json(text, "config"), "config"), Error) << text;
 }
 

@@ -36,32 +36,83 @@ TEST(Plan, KvBytesAreThoseThatTheAllocatorHandsOut) {
     for (const std::string_view kind : planned_kinds()) {
       const std::string name(kind);
       if (std::ranges::find(registered, name) == registered.end()) continue;
-      for (const int tokens : {1, 64, 100}) {
+      for (const int tokens : {1, 100, 600}) {
         const Json run = json_of({"generate", "-m", toy_folder(model), "--cache", name,
                                   "--max-cache-len", std::to_string(tokens), "--prompt-ids",
                                   prompt(tokens), "-n", "1", "--dtype", "bf16", "--json"});
         const Json plan = json_of({"plan", "-m", toy_folder(model), "--cache", name, "--context",
                                    std::to_string(tokens), "--json"});
-        EXPECT_EQ(plan.at("caches").at(name).at("kv_bytes"), run.at("memory").at("kv_bytes"))
+        const Json& memory = run.at("memory");
+        const Json& of_kind = plan.at("caches").at(name);
+        EXPECT_EQ(of_kind.at("kv_bytes"), memory.at("kv_bytes"))
+            << model << " " << name << " " << tokens;
+        EXPECT_GE(of_kind.at("scratch_bytes"), memory.at("scratch_bytes"))
             << model << " " << name << " " << tokens;
       }
     }
   }
 }
 
+// With prompts of a full step, so that the bound is not that of a longer one.
+TEST(Plan, ScratchIsBelowTwiceWhatAGenerationTakes) {
+  const std::string micro = source_path("tests/data/conformance/models/");
+  for (const auto& [model, length] : {std::pair{toy_folder("toy-llama"), 700},
+                                      {toy_folder("toy-mistral"), 100},
+                                      {toy_folder("toy-gemma2"), 700},
+                                      {micro + "mamba-micro", 300},
+                                      {micro + "recurrentgemma-micro", 300},
+                                      {micro + "t5-micro", 300}}) {
+    for (const std::string dtype : {"f32", "bf16"}) {
+      const Json run = json_of({"generate", "-m", model, "--prompt-ids", prompt(length), "-n", "2",
+                                "--dtype", dtype, "--threads", "2", "--json"});
+      const Json plan = json_of({"plan", "-m", model, "--cache", "dynamic", "--context",
+                                 std::to_string(length + 1), "--threads", "2", "--json"});
+      const int64_t planned = plan.at("caches").at("dynamic").at("scratch_bytes");
+      const int64_t taken = run.at("memory").at("scratch_bytes");
+      EXPECT_GE(planned, taken) << model << " " << dtype;
+      EXPECT_LE(planned, 2 * taken) << model << " " << dtype;
+    }
+  }
+}
+
+TEST(Plan, TellsWhatLiesInTheFileOfAnOffloadedCache) {
+  const Json caches =
+      json_of({"plan", "-m", toy_folder("toy-llama"), "--context", "1000", "--json"}).at("caches");
+  EXPECT_EQ(caches.at("offloaded").at("file_bytes"), caches.at("dynamic").at("kv_bytes"));
+  EXPECT_EQ(caches.at("offloaded").at("kv_bytes").get<int64_t>() * 2,
+            caches.at("dynamic").at("kv_bytes").get<int64_t>())
+      << "two of four layers";
+  EXPECT_FALSE(caches.at("dynamic").contains("file_bytes"));
+}
+
+TEST(Plan, SettingsOfAQuantizedCacheCount) {
+  const auto bytes = [&](const std::string& config) {
+    const Json plan =
+        json_of({"plan", "-m", toy_folder("toy-llama"), "--context", "1000", "--cache", "quantized",
+                 "--cache-config", config, "-n", "100", "--json"});
+    return plan.at("caches").at("quantized").at("kv_bytes").get<int64_t>();
+  };
+  EXPECT_LT(bytes(R"({"backend": "larder", "nbits": 2})"),
+            bytes(R"({"backend": "larder", "nbits": 8})"));
+}
+
 TEST(Plan, TheLongestContextFitsAndOneMoreDoesNot) {
   for (const std::string_view kind : planned_kinds()) {
     const std::string name(kind);
     const auto plan = [&](int64_t context) {
-      return json_of({"plan", "-m", toy_folder("toy-llama"), "--cache", name, "--budget", "2500000",
+      return json_of({"plan", "-m", toy_folder("toy-llama"), "--cache", name, "--budget", "6000000",
                       "--batch", "3", "--context", std::to_string(context), "--json"});
     };
     const Json first = plan(100);
     const int64_t most = first.at("caches").at(name).at("max_context");
-    const int64_t left = 2500000 - first.at("weights_bytes").get<int64_t>();
+    const int64_t left = 6000000 - first.at("weights_bytes").get<int64_t>();
     ASSERT_GT(most, 0);
-    EXPECT_LE(plan(most).at("caches").at(name).at("kv_bytes"), left);
-    EXPECT_GT(plan(most + 1).at("caches").at(name).at("kv_bytes"), left);
+    const auto needs = [&](int64_t context) {
+      const Json of_kind = plan(context).at("caches").at(name);
+      return of_kind.at("kv_bytes").get<int64_t>() + of_kind.at("scratch_bytes").get<int64_t>();
+    };
+    EXPECT_LE(needs(most), left);
+    EXPECT_GT(needs(most + 1), left);
   }
 }
 
@@ -71,6 +122,7 @@ TEST(Plan, PlansWhatCannotRun) {
   EXPECT_EQ(plan.at("kv_full_bytes"), 6442450944);
   EXPECT_EQ(plan.at("kv_windowed_bytes"), 3224371200);
   EXPECT_TRUE(plan.at("weights_bytes").is_null());
+  EXPECT_GT(plan.at("caches").at("dynamic").at("scratch_bytes"), 512 * 201088 / 64);
   const CommandResult text = run_larder({"plan", "-m", configs + "gpt-oss-20b.json"});
   EXPECT_EQ(text.code, 0);
   EXPECT_NE(text.out.find("context 131072, batch 1"), std::string::npos) << text.out;
@@ -82,6 +134,10 @@ TEST(Plan, RefusesWhatMakesNoSense) {
                                 {"--context", "-1"},
                                 {"--cache", "x"},
                                 {"--cache-dtype", "i8"},
+                                {"--cache-config", "{}"},
+                                {"--new-tokens", "-1"},
+                                {"--threads", "-1"},
+                                {"--rollback", "-1", "--cache", "dynamic"},
                                 {"--budget", "many"}}) {
     Arguments all = {"plan", "-m", model};
     all.insert(all.end(), more.begin(), more.end());

@@ -1,0 +1,176 @@
+// Walking a cache through the steps of a generation, by counts alone.
+#include <algorithm>
+#include <utility>
+
+#include "larder/base/error.h"
+#include "larder/models/kv_counts.h"
+#include "larder/models/kv_plan.h"
+#include "larder/tensor/shape.h"
+
+namespace larder {
+namespace {
+
+constexpr int64_t kChunk = 512;  // prompt tokens a step
+
+int64_t bytes_of(const BlockCounts& counts) {
+  int64_t bytes = 0;
+  for (const auto& [size, count] : counts) bytes += static_cast<int64_t>(size * count);
+  return bytes;
+}
+
+// Whether any count has become more.
+bool raise_to(BlockCounts& to, const BlockCounts& at_least) {
+  bool raised = false;
+  for (const auto& [bytes, count] : at_least) {
+    size_t& value = to[bytes];
+    raised = raised || value < count;
+    value = std::max(value, count);
+  }
+  return raised;
+}
+
+// Stands for an OffloadGroup over TieredBlocks: memory for the two neighbours that need the most.
+class FrameCounts {
+ public:
+  explicit FrameCounts(size_t layers) : with_previous_(layers) {}
+
+  // Layer `index` has reserved; blocks(i) are those that layer i has now. Gives the most bytes of
+  // frames on the way.
+  template <class BlocksOf>
+  int64_t reserve(size_t index, const BlocksOf& blocks) {
+    const size_t layers = with_previous_.size();
+    bool fewer = set_pair(index, (index + layers - 1) % layers, blocks);
+    if (layers > 1) fewer = set_pair((index + 1) % layers, index, blocks) || fewer;
+    BlockCounts need = fewer ? BlockCounts() : frames_;
+    if (fewer) {
+      for (const BlockCounts& pair : with_previous_) raise_to(need, pair);
+    } else {
+      raise_to(need, with_previous_[index]);
+      raise_to(need, with_previous_[(index + 1) % layers]);
+    }
+    raise_to(frames_, need);  // frames that are too many go last
+    const int64_t most = bytes_of(frames_);
+    frames_ = std::move(need);
+    return most;
+  }
+
+ private:
+  // Whether the layer and the one before it now have fewer blocks of some size.
+  template <class BlocksOf>
+  bool set_pair(size_t index, size_t previous, const BlocksOf& blocks) {
+    BlockCounts pair = blocks(index);
+    if (previous != index)
+      for (const auto& [bytes, count] : blocks(previous)) pair[bytes] += count;
+    const BlockCounts before = std::exchange(with_previous_[index], pair);
+    return raise_to(pair, before);
+  }
+
+  std::vector<BlockCounts> with_previous_;
+  BlockCounts frames_;
+};
+
+class Walk {
+ public:
+  explicit Walk(CacheCounts counts)
+      : counts_(std::move(counts)), frames_(counts_.kind_of_layer.size()) {}
+
+  int64_t step_limit(int32_t row) const {
+    int64_t least = INT64_MAX;
+    for (const auto& kind : counts_.kinds) least = std::min(least, kind->step_limit(row));
+    return least;
+  }
+
+  // As Cache::begin, then commit in every layer.
+  void step(std::span<const RowStep> rows) {
+    struct Change {
+      int64_t before, most;
+      BlockCounts blocks_before;
+    };
+    std::vector<Change> changes;
+    for (const auto& kind : counts_.kinds) {
+      Change change{kind->bytes(), 0, {}};
+      if (counts_.offloaded) change.blocks_before = kind->blocks();
+      change.most = kind->reserve(rows);
+      changes.push_back(std::move(change));
+      result_.flush_scratch = std::max(result_.flush_scratch, kind->flush_scratch());
+    }
+    int64_t held = 0;
+    for (const size_t kind : counts_.kind_of_layer) held += changes[kind].before;
+    for (size_t i = 0; i < counts_.kind_of_layer.size(); ++i) {
+      const size_t kind = counts_.kind_of_layer[i];
+      most_held_ = std::max(most_held_, held - changes[kind].before + changes[kind].most);
+      held += counts_.kinds[kind]->bytes() - changes[kind].before;
+      if (!counts_.offloaded) continue;
+      result_.kv = std::max(result_.kv, frames_.reserve(i, [&](size_t layer) -> const BlockCounts& {
+        const size_t of = counts_.kind_of_layer[layer];
+        return layer <= i ? counts_.kinds[of]->blocks() : changes[of].blocks_before;
+      }));
+    }
+    for (const auto& kind : counts_.kinds) kind->commit(rows);
+  }
+
+  KVBytes result() const {
+    KVBytes result = result_;
+    (counts_.offloaded ? result.file : result.kv) = most_held_;
+    return result;
+  }
+
+ private:
+  CacheCounts counts_;
+  FrameCounts frames_;
+  KVBytes result_;
+  int64_t most_held_ = 0;  // bytes of all blocks
+};
+
+// Prompts of `tokens` tokens, row after row, as Generation feeds them.
+void prefill(Walk& walk, int64_t batch, int64_t tokens) {
+  std::vector<int64_t> fed(static_cast<size_t>(batch));
+  std::vector<RowStep> step;
+  for (size_t first = 0; first < fed.size() && tokens > 0;) {
+    step.clear();
+    int64_t room = kChunk;
+    for (size_t row = first; row < fed.size() && room > 0; ++row) {
+      const auto index = static_cast<int32_t>(row);
+      const int64_t count = std::min({tokens - fed[row], room, walk.step_limit(index)});
+      if (count == 0) continue;
+      step.push_back({index, count});
+      room -= count;
+    }
+    walk.step(step);
+    for (const RowStep& each : step) fed[static_cast<size_t>(each.row)] += each.count;
+    while (first < fed.size() && fed[first] == tokens) ++first;
+  }
+}
+
+}  // namespace
+
+std::span<const std::string_view> planned_kinds() {
+  static constexpr std::string_view kKinds[] = {
+      "dynamic",        "dynamic_full", "static",    "hybrid",           "hybrid_chunked",
+      "sliding_window", "quantized",    "offloaded", "offloaded_static", "offloaded_hybrid"};
+  return kKinds;
+}
+
+KVBytes planned_kv_bytes(const KVPlanConfig& config, const KVLoad& load) {
+  const auto kinds = planned_kinds();
+  if (std::ranges::find(kinds, load.kind) == kinds.end())
+    fail_as(ErrorKind::kUnsupported, "no plan for the cache ", in_quotes(load.kind),
+            "; there are: ", join(std::vector<std::string_view>(kinds.begin(), kinds.end()), ", "));
+  if (config.windows.empty()) return {};
+  LARDER_ASSERT(load.batch > 0 && load.new_tokens >= 0 && load.new_tokens <= load.tokens);
+  checked_mul(config.full_bytes(load.tokens, load.options.dtype), 4 * load.batch);
+  std::vector<LayerSpec> specs;
+  for (const int64_t window : config.windows)
+    specs.push_back(
+        {static_cast<int32_t>(config.num_kv_heads), static_cast<int32_t>(config.head_dim), window});
+  CacheOptions options = load.options;
+  options.max_cache_len = load.tokens;
+  Walk walk(count_layers(load.kind, specs, options));
+  prefill(walk, load.batch, load.tokens - load.new_tokens);
+  std::vector<RowStep> next;
+  for (int32_t row = 0; row < load.batch; ++row) next.push_back({row, 1});
+  for (int64_t i = 0; i < load.new_tokens; ++i) walk.step(next);
+  return walk.result();
+}
+
+}  // namespace larder
