@@ -14,6 +14,10 @@ std::string_view finish_reason_name(FinishReason reason) {
       return "length";
     case FinishReason::kCancelled:
       return "cancelled";
+    case FinishReason::kDeadline:
+      return "deadline";
+    case FinishReason::kError:
+      return "error";
     default:
       return "";
   }
@@ -82,8 +86,8 @@ void RowOutput::finish(FinishReason reason, Show show) {
   result_.finish_reason = reason;
   if (!text_) return;
   const auto give = [&](const StopMatcher::Shown& found) {
-    if (found.stopped && reason != FinishReason::kCancelled)
-      result_.finish_reason = FinishReason::kStop;
+    const bool own_end = reason == FinishReason::kStop || reason == FinishReason::kLength;
+    if (found.stopped && own_end) result_.finish_reason = FinishReason::kStop;
     if (found.text.empty()) return;
     result_.text.append(found.text);
     show(-1, found.text);

@@ -16,9 +16,10 @@
 
 namespace larder {
 
-enum class FinishReason : uint8_t { kNone, kStop, kLength, kCancelled };
-std::string_view finish_reason_name(
-    FinishReason reason);  // "stop", "length", "cancelled"; "" while running
+enum class FinishReason : uint8_t { kNone, kStop, kLength, kCancelled, kDeadline, kError };
+constexpr size_t kNumFinishReasons = 6;
+// "stop", "length", "cancelled", "deadline", "error"; "" while running
+std::string_view finish_reason_name(FinishReason reason);
 
 struct Result {
   std::vector<int32_t> output_ids;  // new tokens only
@@ -61,6 +62,8 @@ class RowOutput {
   // Needs: running(). Ends the row and shows what was held back: an unfinished character, or text
   // that might have become a stop string; the reason is "stop" when it did.
   void finish(FinishReason reason, Show show);
+  // Ends the row with the reason "error", whatever it had before; shows nothing more.
+  void fail() { result_.finish_reason = FinishReason::kError; }
 
   bool running() const { return result_.finish_reason == FinishReason::kNone; }
   const Result& result() const { return result_; }
