@@ -121,7 +121,7 @@ bool Engine::cancel(int64_t id) {
     Sample& sample = *samples_[i];
     if (sample.ended) continue;
     found = true;
-    if (&sample == showing_)
+    if (sample.showing)
       sample.cancelled = true;
     else
       finish(sample, FinishReason::kCancelled);
@@ -138,6 +138,7 @@ bool Engine::preempt(int64_t id, int32_t sample) {
   return true;
 }
 
+// What the row held is gone; its tokens will be fed again.
 void Engine::take_back(Sample& sample) {
   slots_.give_back(sample.slot);
   sample.slot = -1;
@@ -176,21 +177,28 @@ void Engine::end_those_due(EngineClock::time_point now) {
   }
 }
 
-// Nothing when nobody is left. Scratch is as large as the largest step needed: before a row goes
-// for want of memory, scratch of this step's size is tried.
+// Nothing when nobody is left. Where there is no room the step gets smaller until it fits. Scratch
+// is as large as the largest step needed, so first of all scratch of this step's size is tried.
 TensorView Engine::forward() {
   bool scratch_fits = false;
+  int64_t max_tokens = scheduler_.options().max_tokens_per_step;
   while (true) {
-    plan_step();
+    plan_step(max_tokens);
     if (plan_.empty()) return {};
     try {
       return session_.forward(plan_.step(), plan_.ids(), plan_.logit_rows());
     } catch (const Error& error) {
       take_back_unfed();
       if (!is_no_room(error)) throw;
+      ++stats_.no_room;
       const bool of_memory = error.kind() == ErrorKind::kOutOfMemory;
       if (of_memory) session_.exec().scratch.release();
-      if (!of_memory || std::exchange(scratch_fits, true)) make_room(error);
+      if (of_memory && !std::exchange(scratch_fits, true)) continue;
+      if (preempt_last()) continue;
+      if (plan_.tokens() > 1)
+        max_tokens = plan_.tokens() / 2;
+      else
+        fail_sample(*find(scheduler_.running().front().id), error.what());
     } catch (...) {
       take_back_unfed();
       throw;
@@ -198,14 +206,14 @@ TensorView Engine::forward() {
   }
 }
 
-void Engine::plan_step() {
+void Engine::plan_step(int64_t max_tokens) {
   plan_.clear();
   planned_.clear();
   const auto step_limit = [this](int64_t id) {
     const int32_t slot = find(id)->slot;
     return slot < 0 ? slots_.step_limit_of_new() : session_.cache().step_limit(slot);
   };
-  for (const Scheduler::Share& share : scheduler_.plan(step_limit)) {
+  for (const Scheduler::Share& share : scheduler_.plan(step_limit, max_tokens)) {
     Sample& sample = *find(share.id);
     if (sample.slot < 0) sample.slot = slots_.take();
     const auto ids =
@@ -222,15 +230,15 @@ void Engine::take_back_unfed() {
     if (sample->fed == 0) take_back(*sample);
 }
 
-void Engine::make_room(const Error& error) {
-  ++stats_.no_room;
-  if (const auto id = scheduler_.give_way()) {
-    Sample& sample = *find(*id);
-    if (sample.slot < 0) return;
-    ++stats_.preemptions;
-    return take_back(sample);
-  }
-  fail_sample(*find(scheduler_.running().front().id), error.what());
+// False where only one runs.
+bool Engine::preempt_last() {
+  const auto id = scheduler_.give_way();
+  if (!id) return false;
+  Sample& sample = *find(*id);
+  if (sample.slot < 0) return true;
+  ++stats_.preemptions;
+  take_back(sample);
+  return true;
 }
 
 void Engine::deliver(const TensorView& logits) {
@@ -322,13 +330,13 @@ void Engine::stop_leading(Sample& leader) {
 
 bool Engine::show(Sample& sample, int32_t token, std::string_view text) {
   if (!sample.asked->on_token) return true;
-  const Sample* const before = std::exchange(showing_, &sample);
+  const bool outer = std::exchange(sample.showing, true);
   try {
     const bool more = sample.asked->on_token({sample.request, sample.index(), token, text});
-    showing_ = before;
+    sample.showing = outer;
     return more && !sample.cancelled;
   } catch (...) {
-    showing_ = before;
+    sample.showing = outer;
     throw;
   }
 }

@@ -122,10 +122,10 @@ class Engine {
   void enqueue(Sample& sample, int32_t rows);
   void end_those_due(EngineClock::time_point now);
   TensorView forward();
-  void plan_step();
+  void plan_step(int64_t max_tokens);
   void take_back(Sample& sample);
   void take_back_unfed();
-  void make_room(const Error& error);
+  bool preempt_last();
   void deliver(const TensorView& logits);
   void take_token(Sample& sample, std::span<float> logits);
   void take_first_tokens(Sample& leader, std::span<float> logits);
@@ -147,7 +147,6 @@ class Engine {
   StepPlan plan_;
   std::vector<Sample*> planned_;      // of the rows of plan_
   std::vector<float> prompt_logits_;  // from which all samples of a request choose their first
-  const Sample* showing_ = nullptr;   // whose callback runs
   bool busy_ = false;
   int64_t next_id_ = 0;
   EngineStats stats_;

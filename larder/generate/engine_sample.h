@@ -19,7 +19,8 @@ struct Engine::Sample {
   bool leads = false;      // others of the request begin with a copy of its row
   bool follows = false;    // begins with a copy of another one's
   bool queued = false;     // the scheduler knows it
-  bool cancelled = false;  // from within its own callback
+  bool showing = false;    // its callback runs
+  bool cancelled = false;  // from within it
   bool ended = false;
 
   int32_t index() const { return static_cast<int32_t>(id - request); }

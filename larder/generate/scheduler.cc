@@ -65,10 +65,11 @@ void Scheduler::remove(int64_t id) {
   held_back_ = false;
 }
 
-std::span<const Scheduler::Share> Scheduler::plan(FunctionRef<int64_t(int64_t)> step_limit) {
+std::span<const Scheduler::Share> Scheduler::plan(FunctionRef<int64_t(int64_t)> step_limit,
+                                                  int64_t max_tokens) {
   ++steps_;
   shares_.clear();
-  budget_ = options_.max_tokens_per_step;
+  budget_ = std::min(options_.max_tokens_per_step, max_tokens);
   const bool prefill_first = options_.kind == SchedulerKind::kPrefillFirst;
   share_out(prefill_first ? State::kPrefill : State::kDecode, step_limit);
   share_out(prefill_first ? State::kDecode : State::kPrefill, step_limit);

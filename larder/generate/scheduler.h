@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <optional>
 #include <span>
 #include <string_view>
@@ -60,10 +61,11 @@ class Scheduler {
     int32_t count;  // of its next tokens
     bool last;      // there is none behind them yet: the next one is to be chosen
   };
-  // The next step: at most max_tokens_per_step tokens, for each request once, at most
-  // step_limit(id) of it. Requests that wait begin here. Empty only when nobody is left. Valid
-  // until the next call.
-  std::span<const Share> plan(FunctionRef<int64_t(int64_t id)> step_limit);
+  // The next step: at most max_tokens_per_step tokens and max_tokens, of each request at most
+  // step_limit(id). Requests that wait begin here. Empty only when nobody is left. Valid until the
+  // next call.
+  std::span<const Share> plan(FunctionRef<int64_t(int64_t id)> step_limit,
+                              int64_t max_tokens = std::numeric_limits<int64_t>::max());
   // The request's row has `count` tokens more.
   void fed(int64_t id, int64_t count);
   // One more token of the request is known.

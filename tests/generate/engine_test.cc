@@ -77,6 +77,50 @@ TEST_F(EngineTest, Case27_WhenMemoryRunsOutRowsGiveWayToo) {
   for (size_t i = 0; i < 4; ++i) expect_result(log.of(ids[i]), expected[i], str("request ", i));
 }
 
+TEST_F(EngineTest, APromptForWhoseStepThereIsNoMemoryIsFedInSmallerOnes) {
+  HostAllocator host;
+  TrackingAllocator small(host);
+  {
+    EngineOptions options = fixture_.options;
+    options.scheduler.max_tokens_per_step = 10;
+    Engine engine(fixture_.spy, options, small);
+    engine.submit(log_.watch(ask(100, 4)));
+    engine.run();
+  }
+  BudgetAllocator budget(host, small.total().peak);
+  EngineLog log;
+  Engine engine(fixture_.spy, fixture_.options, budget);
+  const int64_t id = engine.submit(log.watch(ask(100, 4)));
+  run_checked(engine);
+  EXPECT_GT(engine.stats().no_room, 0);
+  expect_result(log.of(id), fixture_.alone(ask(100, 4)), "");
+}
+
+TEST_F(EngineTest, Case28_CallbacksOfTwoMayCancelEachOther) {
+  const auto engine = fixture_.engine();
+  int64_t ids[2] = {};
+  for (int64_t& id : ids) {
+    EngineRequest request = log_.watch(ask(5, 6));
+    request.on_finish = [&, inner = request.on_finish](const EngineFinish& finish) {
+      inner(finish);
+      for (const int64_t other : ids) engine->cancel(other);
+    };
+    request.on_token = [&, inner = request.on_token](const EngineToken& event) {
+      inner(event);
+      if (log_.of(event.request).tokens.size() < 3) return true;
+      for (const int64_t other : ids) EXPECT_TRUE(engine->cancel(other));
+      return true;
+    };
+    id = engine->submit(request);
+  }
+  run_checked(*engine);
+  for (const int64_t id : ids) {
+    EXPECT_EQ(log_.of(id).ends, 1);
+    EXPECT_EQ(log_.of(id).result.finish_reason, FinishReason::kCancelled);
+  }
+  expect_all_free(*engine);
+}
+
 TEST_F(EngineTest, WhenAnyAllocationFailsOnceNothingIsLost) {
   const Result first = fixture_.alone(ask(20, 8)), second = fixture_.alone(ask(6, 8));
   FaultAllocator faults(EngineFixture::host());
