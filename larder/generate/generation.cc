@@ -7,44 +7,18 @@
 
 namespace larder {
 
-std::string_view finish_reason_name(FinishReason reason) {
-  switch (reason) {
-    case FinishReason::kStop:
-      return "stop";
-    case FinishReason::kLength:
-      return "length";
-    case FinishReason::kCancelled:
-      return "cancelled";
-    default:
-      return "";
-  }
-}
-
 struct Generation::Row {
-  std::vector<int32_t> source;       // of an encoder-decoder model
-  std::vector<int32_t> prompt, ids;  // what the decoder is fed first; that and the output together
-  int64_t fed = 0;                   // of ids, in the cache
-  int64_t cached = 0;                // of those, there from the start
-  int64_t dropped = 0;               // of those, gone again by context shifts
-  int64_t limit = 0;                 // new tokens at most
-  std::vector<int32_t> chosen;       // by the step that runs
-  std::vector<int32_t> eos;
-  std::unique_ptr<Sampler> sampler;
-  std::unique_ptr<TokenText> text;
-  std::unique_ptr<StopMatcher> stops;
-  Result result;
+  RowOutput output;
+  std::vector<int32_t> given;   // the prompt, or the source of an encoder-decoder model
+  int64_t fed = 0;              // of output.ids(), in the cache
+  int64_t cached = 0;           // of those, there from the start
+  int64_t dropped = 0;          // of those, gone again by context shifts
+  std::vector<int32_t> chosen;  // by the step that runs
 
-  bool running() const { return result.finish_reason == FinishReason::kNone; }
+  bool running() const { return output.running(); }
   int64_t held() const { return fed - dropped; }  // by the cache
-  bool in_prompt() const { return fed < static_cast<int64_t>(prompt.size()); }
+  bool in_prompt() const { return fed < output.prompt_length(); }
 };
-
-namespace {
-
-// New tokens that have their places ahead; a row that runs longer grows.
-constexpr int64_t kMostExpected = 1 << 20;
-
-}  // namespace
 
 Generation::Generation(Session& session, std::vector<Request> requests, GenerationOptions options)
     : session_(session),
@@ -78,28 +52,15 @@ Generation::~Generation() = default;
 
 void Generation::add_row(Request& request) {
   const ModelInfo& config = session_.model().info();
-  auto row = std::make_unique<Row>();
   std::vector<int32_t> given = with_bos(request, config);
-  row->prompt = decoder_prompt(request, given, config);
-  if (config.is_encoder_decoder) row->source = std::move(given);
-  row->ids = row->prompt;
-  row->fed = row->cached = request.cached_tokens;
-  const auto length = static_cast<int64_t>(row->prompt.size());
-  row->limit = new_token_limit(request, length, config, shifter_ != nullptr);
-  // A model without a context limit sets none here either.
-  const auto expected = static_cast<size_t>(std::min<int64_t>(row->limit, kMostExpected));
-  row->ids.reserve(static_cast<size_t>(length) + expected);
-  row->result.output_ids.reserve(expected);
-  row->eos = request.eos_token_ids;
-  row->sampler = std::make_unique<Sampler>(request.sampling,
-                                           SamplerRow{static_cast<size_t>(config.vocab_size),
-                                                      row->prompt.size(), request.eos_token_ids, 0},
-                                           sampler_scratch_);
-  if (options_.make_text) row->text = options_.make_text(row->prompt);
-  row->stops = std::make_unique<StopMatcher>(std::move(request.stop_strings));
-  if (row->limit == 0) row->result.finish_reason = FinishReason::kLength;
-  if (row->running() && !row->source.empty())
-    sources_.add(static_cast<int32_t>(rows_.size()), row->source);
+  std::vector<int32_t> prompt = decoder_prompt(request, given, config);
+  const int64_t limit =
+      new_token_limit(request, static_cast<int64_t>(prompt.size()), config, shifter_ != nullptr);
+  RowOutput output(std::move(prompt), limit, request, config, options_.make_text, sampler_scratch_);
+  const int64_t cached = request.cached_tokens;
+  auto row = std::make_unique<Row>(Row{std::move(output), std::move(given), cached, cached, 0, {}});
+  if (row->running() && config.is_encoder_decoder)
+    sources_.add(static_cast<int32_t>(rows_.size()), row->given);
   rows_.push_back(std::move(row));
 }
 
@@ -107,9 +68,9 @@ bool Generation::any_running() const {
   return std::ranges::any_of(rows_, [](const auto& row) { return row->running(); });
 }
 
-const std::vector<int32_t>& Generation::ids(size_t row) const { return rows_[row]->ids; }
+const std::vector<int32_t>& Generation::ids(size_t row) const { return rows_[row]->output.ids(); }
 std::vector<int32_t> Generation::context_ids(size_t row) const {
-  std::vector<int32_t> ids = rows_[row]->ids;
+  std::vector<int32_t> ids = rows_[row]->output.ids();
   if (!shifter_) return ids;
   const auto gone = ids.begin() + static_cast<std::ptrdiff_t>(
                                       std::min(shifter_->keep(), static_cast<int64_t>(ids.size())));
@@ -117,10 +78,8 @@ std::vector<int32_t> Generation::context_ids(size_t row) const {
   return ids;
 }
 
-const Result& Generation::result(size_t row) const { return rows_[row]->result; }
-const std::vector<int32_t>& Generation::prompt_ids(size_t row) const {
-  return rows_[row]->source.empty() ? rows_[row]->prompt : rows_[row]->source;
-}
+const Result& Generation::result(size_t row) const { return rows_[row]->output.result(); }
+const std::vector<int32_t>& Generation::prompt_ids(size_t row) const { return rows_[row]->given; }
 
 int64_t Generation::prompt_tokens() const {
   int64_t count = 0;
@@ -132,13 +91,13 @@ int64_t Generation::prompt_tokens_fed() const {
   if (session_.model().info().is_encoder_decoder) return sources_.tokens_encoded();
   int64_t count = 0;
   for (const auto& row : rows_)
-    count += std::min(row->fed, static_cast<int64_t>(row->prompt.size())) - row->cached;
+    count += std::min(row->fed, row->output.prompt_length()) - row->cached;
   return count;
 }
 
 int64_t Generation::new_tokens() const {
   int64_t count = 0;
-  for (const auto& row : rows_) count += static_cast<int64_t>(row->result.output_ids.size());
+  for (const auto& row : rows_) count += row->output.new_tokens();
   return count;
 }
 
@@ -168,9 +127,9 @@ void Generation::draft() {
   for (Draft& draft : drafts_) {
     const Row& row = *rows_[static_cast<size_t>(draft.row)];
     const int64_t limit = session_.cache().tentative_limit(draft.row);
-    const int64_t left = row.limit - static_cast<int64_t>(row.result.output_ids.size());
+    const int64_t left = row.output.limit() - row.output.new_tokens();
     least = std::min(least, limit);
-    draft.ids = row.ids;
+    draft.ids = row.output.ids();
     draft.most = std::max<int64_t>(std::min(limit, left) - 1, 0);
     draft.tokens.clear();
     draft.right = 0;
@@ -193,13 +152,13 @@ void Generation::plan_step() {
   for (size_t r = 0; r < rows_.size(); ++r) {
     const Row& row = *rows_[r];
     if (!row.running() || !row.in_prompt()) continue;
-    const int64_t left = static_cast<int64_t>(row.ids.size()) - row.fed;
+    const int64_t left = row.output.length() - row.fed;
     const auto index = static_cast<int32_t>(r);
     const int64_t count = std::min(
         {left, options_.prefill_chunk - plan_.tokens(), session_.cache().step_limit(index)});
     if (count == 0) break;
-    const auto ids = std::span<const int32_t>(row.ids).subspan(static_cast<size_t>(row.fed),
-                                                               static_cast<size_t>(count));
+    const auto ids = std::span(row.output.ids())
+                         .subspan(static_cast<size_t>(row.fed), static_cast<size_t>(count));
     plan_.add(index, ids, row.fed, count == left ? LogitsOf::kLast : LogitsOf::kNone);
   }
 }
@@ -211,7 +170,7 @@ void Generation::plan_next() {
   for (size_t r = 0; r < rows_.size(); ++r) {
     const Row& row = *rows_[r];
     if (!row.running() || !make_room(static_cast<int32_t>(r))) continue;
-    feed_.assign(1, row.ids.back());
+    feed_.assign(1, row.output.ids().back());
     if (!drafts_.empty()) {
       const std::vector<int32_t>& guesses = drafts_[running++].tokens;
       feed_.insert(feed_.end(), guesses.begin(), guesses.end());
@@ -265,22 +224,14 @@ void Generation::choose(const Step& step, const TensorView& logits) {
 // next.
 void Generation::choose_of(const Step& step, int32_t b, Row& row, const TensorView& logits) {
   const auto vocab = static_cast<size_t>(logits.shape[1]);
-  const size_t known = row.ids.size();
   row.chosen.clear();
-  try {
-    for (int32_t i = plan_.logit_start(b); i < plan_.logit_start(b + 1); ++i) {
-      float* scores = logits.as<float>() + static_cast<size_t>(i) * vocab;
-      const int32_t id = row.sampler->next({scores, vocab}, row.ids);
-      row.chosen.push_back(id);
-      row.ids.push_back(id);
-      const int32_t next = plan_.logit_rows()[static_cast<size_t>(i)] + 1;
-      if (next < step.q_start[b + 1] && plan_.ids()[static_cast<size_t>(next)] != id) break;
-    }
-  } catch (...) {
-    row.ids.resize(known);
-    throw;
+  for (int32_t i = plan_.logit_start(b); i < plan_.logit_start(b + 1); ++i) {
+    float* scores = logits.as<float>() + static_cast<size_t>(i) * vocab;
+    row.chosen.push_back(row.output.choose({scores, vocab}, row.chosen));
+    const int32_t next = plan_.logit_rows()[static_cast<size_t>(i)] + 1;
+    if (next < step.q_start[b + 1] && plan_.ids()[static_cast<size_t>(next)] != row.chosen.back())
+      break;
   }
-  row.ids.resize(known);
 }
 
 void Generation::take_chosen(const Step& step) {
@@ -297,7 +248,7 @@ void Generation::take_chosen(const Step& step) {
   if (!decoding_ || drafts_.empty()) return;
   for (size_t b = 0; b < drafts_.size(); ++b) {
     Draft& draft = drafts_[b];
-    draft.ids = rows_[static_cast<size_t>(draft.row)]->ids;
+    draft.ids = rows_[static_cast<size_t>(draft.row)]->output.ids();
     draft.right = count_[b] - 1;
     drafted_ += static_cast<int64_t>(draft.tokens.size());
     accepted_ += draft.right;
@@ -306,41 +257,17 @@ void Generation::take_chosen(const Step& step) {
 }
 
 void Generation::take_token(int32_t index, int32_t id) {
-  Row& row = *rows_[static_cast<size_t>(index)];
-  row.ids.push_back(id);
-  row.result.output_ids.push_back(id);
-  const bool eos = std::ranges::find(row.eos, id) != row.eos.end();
-  bool stopped = false;
-  std::string_view shown;
-  std::string piece;
-  if (row.text) {
-    piece = row.text->push(id);
-    const StopMatcher::Shown found = row.stops->feed(piece);
-    shown = found.text;
-    stopped = found.stopped;
-    row.result.text.append(shown);
-  }
-  const bool more = !options_.on_token || options_.on_token({index, id, shown});
-  if (eos || stopped) return finish(row, index, FinishReason::kStop);
-  if (!more) return finish(row, index, FinishReason::kCancelled);
-  if (static_cast<int64_t>(row.result.output_ids.size()) >= row.limit)
-    finish(row, index, FinishReason::kLength);
+  rows_[static_cast<size_t>(index)]->output.take(
+      id, [&](int32_t shown, std::string_view text) { return show(index, shown, text); });
 }
 
-// Ends the row and shows what was held back: an unfinished character, or text that might have
-// become a stop string.
 void Generation::finish(Row& row, int32_t index, FinishReason reason) {
-  row.result.finish_reason = reason;
-  if (!row.text) return;
-  const auto show = [&](const StopMatcher::Shown& found) {
-    if (found.stopped && reason != FinishReason::kCancelled)
-      row.result.finish_reason = FinishReason::kStop;
-    if (found.text.empty()) return;
-    row.result.text.append(found.text);
-    if (options_.on_token) options_.on_token({index, -1, found.text});
-  };
-  show(row.stops->feed(row.text->finish()));
-  show(row.stops->finish());
+  row.output.finish(reason,
+                    [&](int32_t shown, std::string_view text) { return show(index, shown, text); });
+}
+
+bool Generation::show(int32_t index, int32_t id, std::string_view text) {
+  return !options_.on_token || options_.on_token({index, id, text});
 }
 
 Result generate(Session& session, Request request, GenerationOptions options) {

@@ -4,43 +4,18 @@
 #include <functional>
 #include <memory>
 #include <optional>
-#include <span>
-#include <string>
 #include <string_view>
 #include <vector>
 
 #include "larder/generate/context_shift.h"
 #include "larder/generate/request.h"
-#include "larder/generate/sampler.h"
+#include "larder/generate/row_output.h"
 #include "larder/generate/session.h"
 #include "larder/generate/sources.h"
 #include "larder/generate/speculation.h"
 #include "larder/generate/step_plan.h"
-#include "larder/generate/stop_strings.h"
 
 namespace larder {
-
-enum class FinishReason : uint8_t { kNone, kStop, kLength, kCancelled };
-std::string_view finish_reason_name(
-    FinishReason reason);  // "stop", "length", "cancelled"; "" while running
-
-struct Result {
-  std::vector<int32_t> output_ids;  // new tokens only
-  std::string text;  // what they add to the text of the prompt; empty without a TokenText
-  FinishReason finish_reason = FinishReason::kNone;
-};
-
-// Turns one row's ids into text as they come. push() may hold back what is not a whole character
-// yet; finish() gives it.
-class TokenText {
- public:
-  virtual ~TokenText() = default;
-  virtual std::string push(int32_t id) = 0;
-  virtual std::string finish() = 0;
-};
-// Makes the TokenText of a row whose prompt is given.
-using MakeTokenText =
-    std::function<std::unique_ptr<TokenText>(std::span<const int32_t> prompt_ids)>;
 
 // What the callback sees: a new token and the text that may be shown because of it. At a row's end
 // one more event with id -1 gives the text that was held back, if there is some. Views are valid
@@ -110,6 +85,7 @@ class Generation {
   void take_chosen(const Step& step);
   void take_token(int32_t index, int32_t id);
   void finish(Row& row, int32_t index, FinishReason reason);
+  bool show(int32_t index, int32_t id, std::string_view text);
 
   Session& session_;
   GenerationOptions options_;

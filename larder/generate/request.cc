@@ -26,12 +26,11 @@ int64_t new_token_limit(const Request& request, int64_t prompt_length, const Mod
   return std::min(request.max_new_tokens, config.max_position_embeddings - prompt_length + 1);
 }
 
-namespace {
-
-void check_request(const Request& request, const Model& model, const Cache& cache, bool has_text,
-                   bool shifts, size_t index) {
-  const ModelInfo& config = model.info();
-  const auto refuse = [&](auto... parts) { fail("request ", index, ": ", parts...); };
+void check_request(const Request& request, Session& session, bool has_text, bool shifts,
+                   std::string_view name) {
+  const ModelInfo& config = session.model().info();
+  const Cache& cache = session.cache();
+  const auto refuse = [&](auto... parts) { fail(name, ": ", parts...); };
   const std::vector<int32_t> prompt = with_bos(request, config);
   const std::vector<int32_t> first = decoder_prompt(request, prompt, config);
   const auto length = static_cast<int64_t>(first.size());
@@ -62,12 +61,14 @@ void check_request(const Request& request, const Model& model, const Cache& cach
   const int64_t more = shifts ? 0 : new_token_limit(request, length, config) - 1;
   const int64_t stored = length + std::max<int64_t>(more, 0);
   if (request.max_new_tokens > 0 && cache.max_len() >= 0 && stored > cache.max_len()) {
-    fail_as(ErrorKind::kNoRoom, "request ", index, ": ", length,
+    fail_as(ErrorKind::kNoRoom, name, ": ", length,
             config.is_encoder_decoder ? " start and " : " prompt and ", request.max_new_tokens,
             " new tokens need ", stored, " places in the cache, but max_cache_len is ",
             cache.max_len());
   }
 }
+
+namespace {
 
 // The cache is empty, or holds of each row what its request says.
 void check_cached(std::span<const Request> requests, Cache& cache) {
@@ -95,10 +96,9 @@ void check_cached(std::span<const Request> requests, Cache& cache) {
 void check_requests(std::span<const Request> requests, Session& session, bool has_text,
                     bool shifts) {
   if (requests.empty()) fail("a batch of 0 requests");
-  Cache& cache = session.cache();
-  check_cached(requests, cache);
+  check_cached(requests, session.cache());
   for (size_t i = 0; i < requests.size(); ++i)
-    check_request(requests[i], session.model(), cache, has_text, shifts, i);
+    check_request(requests[i], session, has_text, shifts, str("request ", i));
 }
 
 }  // namespace larder

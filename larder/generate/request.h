@@ -5,6 +5,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "larder/generate/sampling.h"
@@ -37,9 +38,12 @@ std::vector<int32_t> decoder_prompt(const Request& request, std::span<const int3
 int64_t new_token_limit(const Request& request, int64_t prompt_length, const ModelInfo& info,
                         bool shifts = false);
 
-// Everything that can be said of a batch before it runs. Throws one Error that names the request
-// and the field; `has_text` says that stop strings can be followed, `shifts` that a full context
-// is no end.
+// Everything that can be said of a request before it runs. Throws one Error that begins with `name`
+// and names the field; `has_text` says that stop strings can be followed, `shifts` that a full
+// context is no end.
+void check_request(const Request& request, Session& session, bool has_text, bool shifts,
+                   std::string_view name);
+// The same of all requests of a batch, and that the cache holds what they say.
 void check_requests(std::span<const Request> requests, Session& session, bool has_text,
                     bool shifts = false);
 

@@ -36,6 +36,7 @@ class Session {
   const Model& model() const { return *model_; }
   const CacheOptions& cache_options() const { return cache_options_; }
   Cache& cache() { return cache_; }
+  const Cache& cache() const { return cache_; }
   Exec& exec() { return exec_; }
   Allocator& allocator() { return allocator_; }
   int64_t rollback() const { return cache_options_.rollback; }  // see CacheOptions

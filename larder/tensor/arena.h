@@ -20,6 +20,11 @@ class Arena {
   // padded() sizes was too small.
   TensorView take(const Shape& shape, DType dtype);
   void reset() noexcept { used_ = 0; }
+  // Gives all room back to the allocator. Needs: nothing of it is used any more.
+  void release() noexcept {
+    buffer_ = Buffer();
+    used_ = 0;
+  }
 
   // What `count` elements of `dtype` take from the arena.
   static size_t padded(int64_t count, DType dtype);

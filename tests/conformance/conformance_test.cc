@@ -13,6 +13,7 @@
 #include "larder/models/family.h"
 #include "tests/support/attention_conformance.h"
 #include "tests/support/cache_conformance.h"
+#include "tests/support/continuous_conformance.h"
 #include "tests/support/forward_conformance.h"
 #include "tests/support/generate_conformance.h"
 #include "tests/support/logits_conformance.h"
@@ -139,6 +140,15 @@ void run_generate(Suite& suite, const ConformanceCase& test) {
   }
 }
 
+void run_continuous(Suite& suite, const ConformanceCase& test) {
+  const std::string name = test.json().at("model");
+  if (const std::string needs = suite.model_needs(name); !needs.empty())
+    GTEST_SKIP() << "needs " << needs;
+  Comparison result;
+  check_continuous_case(test, suite.model(name), suite.host(), result);
+  expect_clean(suite, "continuous", "engine", result);
+}
+
 void run_cache(Suite& suite, const ConformanceCase& test) {
   if (test.json().at("class") == "QuantizedCache") {
     Comparison result;
@@ -185,6 +195,7 @@ void run_case(Suite& suite, const fs::path& folder) {
   const std::string kind = test.kind();
   if (kind == "forward") return run_forward(suite, test);
   if (kind == "generate") return run_generate(suite, test);
+  if (kind == "continuous") return run_continuous(suite, test);
   if (kind == "cache") return run_cache(suite, test);
   if (kind == "attention") return run_attention(test);
   if (kind == "quantizer") return run_quantizer(suite, test);

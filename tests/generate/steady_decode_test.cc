@@ -2,6 +2,7 @@
 // first step after a prefill is not steady yet: sliding layers change to a step of another size.
 #include <gtest/gtest.h>
 
+#include "larder/generate/engine.h"
 #include "larder/generate/generation.h"
 #include "tests/support/allocation_counter.h"
 #include "tests/support/logits_run.h"
@@ -35,6 +36,37 @@ TEST(SteadyDecode, AllocatesNothing) {
             << name << " " << dtype_name(dtype) << " " << threads;
         EXPECT_EQ(tracking.total().calls, calls);
       }
+    }
+  }
+}
+
+TEST(SteadyDecode, OfAnEngineAllocatesNothingEither) {
+  HostAllocator host;
+  for (const auto& [name, cache] : {std::pair{"toy-llama", "static"},
+                                    {"toy-gemma2", "hybrid"},
+                                    {"toy-mistral", "sliding_window"}}) {
+    for (const SchedulerKind kind : {SchedulerKind::kFifo, SchedulerKind::kPrefillFirst}) {
+      TrackingAllocator tracking(host);
+      EngineOptions options;
+      options.session = {cache, std::nullopt, 600, AttentionKind::kFused, 2, {}};
+      options.scheduler.kind = kind;
+      Engine engine(Model::load(toy_folder(name), std::nullopt, host), options, tracking);
+      int64_t tokens = 0;
+      for (uint64_t i = 0; i < 3; ++i) {
+        EngineRequest request;
+        request.request = {some_ids(9 + 240 * static_cast<int64_t>(i), 2048, i), 60, {}, {}, {}};
+        request.request.sampling.do_sample = i > 0;
+        request.request.sampling.top_k = 50;
+        request.on_token = [&tokens](const EngineToken&) { return ++tokens > 0; };
+        engine.submit(request);
+      }
+      for (int i = 0; i < 6; ++i) engine.step();
+      const size_t before = allocations_so_far(), calls = tracking.total().calls;
+      for (int i = 0; i < 20; ++i) engine.step();
+      EXPECT_EQ(allocations_so_far() - before, 0u) << name << " " << scheduler_name(kind);
+      EXPECT_EQ(tracking.total().calls, calls) << name;
+      EXPECT_GE(tokens, 60);
+      EXPECT_EQ(engine.stats().decoding, 3);
     }
   }
 }

@@ -6,6 +6,7 @@
 #include <thread>
 
 #include "larder/base/error.h"
+#include "larder/generate/engine.h"
 #include "larder/generate/generation.h"
 #include "tests/support/logits_run.h"
 #include "tests/support/sanitized.h"
@@ -40,6 +41,42 @@ TEST(Case49Threads, TwoGenerationsAtOnceOnOneModelAreThoseGenerationsAlone) {
   };
   int wrong_a = 0, wrong_b = 0;
   std::thread a([&] { repeat(1, first, wrong_a); }), b([&] { repeat(2, second, wrong_b); });
+  a.join();
+  b.join();
+  EXPECT_EQ(wrong_a + wrong_b, 0);
+}
+
+// Three requests, and a fourth that is left in the middle.
+Ids served(const std::shared_ptr<const Model>& model, Allocator& allocator, int threads) {
+  EngineOptions options;
+  options.session.threads = threads;
+  options.scheduler.max_tokens_per_step = 9;
+  Engine engine(model, options, allocator);
+  Ids ids;
+  const auto submit = [&](uint64_t seed, int64_t max_new_tokens) {
+    EngineRequest request;
+    request.request = {some_ids(20, 2048, seed), max_new_tokens, {}, {}, {}};
+    request.on_finish = [&ids](const EngineFinish& finish) {
+      ids.insert(ids.end(), finish.result.output_ids.begin(), finish.result.output_ids.end());
+    };
+    engine.submit(request);
+  };
+  for (const uint64_t seed : {1, 2, 3}) submit(seed, 6);
+  submit(4, 1000);
+  while (ids.size() < 18) engine.step();
+  return ids;
+}
+
+TEST(Case49Threads, TwoEnginesAtOnceOnOneModelAreThoseEnginesAlone) {
+  HostAllocator host;
+  const auto model = Model::load(toy_folder("toy-llama"), std::nullopt, host);
+  const Ids expected = served(model, host, 1);
+  const auto repeat = [&](int threads, int& wrong) {
+    for (int round = 0; round < 20; ++round)
+      wrong += served(model, host, threads) != expected ? 1 : 0;
+  };
+  int wrong_a = 0, wrong_b = 0;
+  std::thread a([&] { repeat(1, wrong_a); }), b([&] { repeat(3, wrong_b); });
   a.join();
   b.join();
   EXPECT_EQ(wrong_a + wrong_b, 0);

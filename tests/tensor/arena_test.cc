@@ -83,6 +83,19 @@ TEST(Arena, AFailedReserveKeepsTheOldRoom) {
   EXPECT_NO_THROW(arena.take(Shape{160}, DType::kF32));
 }
 
+TEST(Arena, ReleaseGivesTheRoomBack) {
+  HostAllocator host;
+  TrackingAllocator tracking(host);
+  Arena arena(tracking);
+  arena.reserve(1024);
+  arena.take(Shape{10}, DType::kF32);
+  arena.release();
+  EXPECT_EQ(tracking.total().live, 0u);
+  EXPECT_EQ(arena.capacity(), 0u);
+  arena.reserve(64);
+  EXPECT_EQ(arena.take(Shape{16}, DType::kF32).count(), 16);
+}
+
 TEST(Arena, TakesMakeNoAllocation) {
   HostAllocator host;
   TrackingAllocator tracking(host);
