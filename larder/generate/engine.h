@@ -136,6 +136,7 @@ class Engine {
   void finish(Sample& sample, FinishReason reason);
   void fail_sample(Sample& sample, std::string_view error);
   void end(Sample& sample, std::string_view error = {});
+  void check_queues() const;
 
   EngineOptions options_;
   Session session_;

@@ -25,40 +25,47 @@ EngineStats Engine::stats() const {
   return stats;
 }
 
+// Allocates nothing, so that a debug build's steady steps do not either.
 void Engine::check_invariants() const {
-  const Cache& cache = session_.cache();
-  std::vector<const Sample*> owner(static_cast<size_t>(slots_.size()));
   size_t queued = 0;
+  int32_t rows = 0;
   for (const auto& sample : samples_) {
     LARDER_ASSERT(sample->ended || sample->output.running() || sample->output.limit() == 0);
-    queued += sample->queued && !sample->ended ? 1 : 0;
     LARDER_ASSERT(!sample->follows || (!sample->queued && sample->slot < 0));
-    if (sample->slot < 0) {
-      LARDER_ASSERT(sample->fed == 0);
-      continue;
-    }
-    const Sample*& owned = owner[static_cast<size_t>(sample->slot)];
-    LARDER_ASSERT(slots_.taken(sample->slot) && owned == nullptr && !sample->ended);
-    LARDER_ASSERT(sample->fed > 0 && sample->fed < sample->output.length());
-    LARDER_ASSERT(cache.seq_len(sample->slot) == sample->fed);
-    owned = sample.get();
+    queued += sample->queued && !sample->ended ? 1 : 0;
+    rows += sample->slot < 0 ? 0 : 1;
+    LARDER_ASSERT((sample->slot < 0) == (sample->fed == 0));
+    if (sample->slot < 0) continue;
+    LARDER_ASSERT(!sample->ended && slots_.taken(sample->slot));
+    LARDER_ASSERT(sample->fed < sample->output.length());
+    LARDER_ASSERT(session_.cache().seq_len(sample->slot) == sample->fed);
   }
   for (int32_t slot = 0; slot < slots_.size(); ++slot) {
-    LARDER_ASSERT(slots_.taken(slot) == (owner[static_cast<size_t>(slot)] != nullptr));
-    LARDER_ASSERT(slots_.taken(slot) || cache.seq_len(slot) == 0);
+    rows -= slots_.taken(slot) ? 1 : 0;
+    LARDER_ASSERT(slots_.taken(slot) || session_.cache().seq_len(slot) == 0);
   }
-  const auto running = scheduler_.running(), waiting = scheduler_.waiting();
-  LARDER_ASSERT(running.size() + waiting.size() == queued);
-  LARDER_ASSERT(static_cast<int64_t>(running.size()) <= scheduler_.options().max_running);
-  for (const auto& [entries, has_row] : {std::pair{running, true}, {waiting, false}}) {
-    for (const Scheduler::Entry& entry : entries) {
-      const Sample* const sample = const_cast<Engine*>(this)->find(entry.id);
-      LARDER_ASSERT(sample != nullptr && entry.held == sample->fed);
-      LARDER_ASSERT(entry.known == sample->output.length());
-      LARDER_ASSERT(has_row || sample->slot < 0);
-    }
-  }
+  LARDER_ASSERT(rows == 0);
+  LARDER_ASSERT(scheduler_.running().size() + scheduler_.waiting().size() == queued);
+  check_queues();
   LARDER_ASSERT(stats_.last_step_tokens <= scheduler_.options().max_tokens_per_step);
+}
+
+// The scheduler knows what the samples know, and no two have one row.
+void Engine::check_queues() const {
+  const auto sample_of = [this](const Scheduler::Entry& entry) {
+    const Sample* const sample = const_cast<Engine*>(this)->find(entry.id);
+    LARDER_ASSERT(sample != nullptr && entry.held == sample->fed);
+    LARDER_ASSERT(entry.known == sample->output.length());
+    return sample;
+  };
+  const auto running = scheduler_.running();
+  LARDER_ASSERT(static_cast<int64_t>(running.size()) <= scheduler_.options().max_running);
+  for (size_t i = 0; i < running.size(); ++i) {
+    const int32_t slot = sample_of(running[i])->slot;
+    for (size_t j = 0; j < i && slot >= 0; ++j) LARDER_ASSERT(sample_of(running[j])->slot != slot);
+  }
+  for (const Scheduler::Entry& entry : scheduler_.waiting())
+    LARDER_ASSERT(sample_of(entry)->slot < 0);
 }
 
 }  // namespace larder
