@@ -97,7 +97,7 @@ void Cache::shift(int32_t row, std::span<const ContextShift> shifts) {
 }
 
 void Cache::adopt(int32_t row, std::span<const SharedBlocks> layers) {
-  LARDER_ASSERT(layers.size() == layers_.size() && row >= 0 && row <= batch() && seq_len(row) == 0);
+  LARDER_ASSERT(layers.size() == layers_.size() && row >= 0 && seq_len(row) == 0);
   size_t next = 0;
   apply_to_all({&layers_}, [&](CacheLayer& layer) {
     const SharedBlocks& of = layers[next++];

@@ -63,7 +63,7 @@ class Cache {
   void crop(std::span<const int64_t> len);
   // See ContextShift. shifts[i] is layer i's; one row.
   void shift(int32_t row, std::span<const ContextShift> shifts);
-  // Gives a row without tokens, or the next new row, blocks that others also have; see KVLayer.
+  // Gives a row without tokens, or a new row, blocks that others also have; see KVLayer.
   struct SharedBlocks {
     int64_t first_block = 0;
     std::vector<BlockPtr> blocks;

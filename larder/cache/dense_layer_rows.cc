@@ -105,7 +105,7 @@ BlockPtr DenseLayer::shared_block(int32_t row_index, int64_t index) const {
 
 std::unique_ptr<Change> DenseLayer::adopt(int32_t row_index, int64_t first_block,
                                           std::span<const BlockPtr> blocks) {
-  LARDER_ASSERT(row_index <= batch() && seq_len(row_index) == 0);
+  LARDER_ASSERT(row_index >= 0 && seq_len(row_index) == 0);
   Row row;
   row.first_block = first_block;
   row.first = first_block * storage_.block_size;
@@ -115,7 +115,7 @@ std::unique_ptr<Change> DenseLayer::adopt(int32_t row_index, int64_t first_block
   check_window_begin(window(), row.first, row.len);
   rows_.reserve(static_cast<size_t>(row_index) + 1);
   return prepared([this, row_index, row = std::move(row)]() mutable noexcept {
-    if (row_index == batch()) rows_.emplace_back();
+    if (row_index >= batch()) rows_.resize(static_cast<size_t>(row_index) + 1);
     rows_[static_cast<size_t>(row_index)] = std::move(row);
   });
 }

@@ -186,7 +186,7 @@ class KVLayer : public CacheLayer {
   virtual int32_t shared_block_size() const { return 0; }
   // The block of positions [index * size, (index + 1) * size), all written; null when it is gone.
   virtual BlockPtr shared_block(int32_t /*row*/, int64_t /*index*/) const { return {}; }
-  // Prepares that a row without tokens, or the next new row, has these blocks, all full. Needs:
+  // Prepares that a row without tokens, or a new row, has these blocks, all full. Needs:
   // shared_block_size() > 0, blocks of this layer's kind that reach back as far as its window.
   virtual std::unique_ptr<Change> adopt(int32_t row, int64_t first_block,
                                         std::span<const BlockPtr> blocks);

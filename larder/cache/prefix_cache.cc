@@ -59,38 +59,44 @@ std::span<BlockPtr> PrefixCache::blocks_of(int32_t entry) {
   return std::span(blocks_).subspan(static_cast<size_t>(entry) * layers_, layers_);
 }
 
-bool PrefixCache::has_all(int32_t entry, bool sliding) {
+bool PrefixCache::has_full_layers(int32_t entry) {
   const std::span<BlockPtr> blocks = blocks_of(entry);
   for (size_t l = 0; l < layers_; ++l)
-    if ((window_[l] > 0) == sliding && !blocks[l]) return false;
+    if (window_[l] == 0 && !blocks[l]) return false;
   return true;
 }
 
-// How many blocks of the chain a row can begin with: full layers have all of those, and those with
-// a window the ones that the next token may see.
-int64_t PrefixCache::usable(std::span<const int32_t> chain) {
-  for (auto n = static_cast<int64_t>(chain.size()); n > 0; --n) {
-    bool all = true;
-    for (size_t l = 0; all && l < layers_; ++l) {
-      for (int64_t i = window_start(window_[l], n * block_size_) / block_size_; all && i < n; ++i)
-        all = static_cast<bool>(blocks_of(chain[static_cast<size_t>(i)])[l]);
-    }
-    if (all) return n;
+// Whether layers with a window have what the token behind so many blocks of found_ may see.
+bool PrefixCache::has_windows(int64_t blocks) {
+  for (size_t l = 0; l < layers_; ++l) {
+    for (int64_t i = window_start(window_[l], blocks * block_size_) / block_size_; i < blocks; ++i)
+      if (!blocks_of(found_[static_cast<size_t>(i)])[l]) return false;
   }
-  return 0;
+  return true;
+}
+
+// How many blocks a row with this prompt can begin with; found_ has at least their entries.
+int64_t PrefixCache::find_usable(int32_t root, std::span<const int32_t> prompt) {
+  const auto size = static_cast<size_t>(block_size_);
+  found_.clear();
+  int32_t entry = root;
+  for (size_t at = 0; at + size < prompt.size(); at += size) {
+    entry = index_.find(entry, prompt.subspan(at, size));
+    if (entry == PrefixIndex::kNone || !has_full_layers(entry)) break;
+    found_.push_back(entry);
+  }
+  auto blocks = static_cast<int64_t>(found_.size());
+  while (blocks > 0 && !has_windows(blocks)) --blocks;
+  return blocks;
+}
+
+int64_t PrefixCache::match(std::span<const int32_t> prompt, std::string_view salt) {
+  return find_usable(index_.root(salt), prompt) * block_size_;
 }
 
 void PrefixCache::adopt(int32_t row, std::span<const int32_t> prompt, Chain& chain) {
   LARDER_ASSERT(chain.blocks == 0);
-  const auto size = static_cast<size_t>(block_size_);
-  found_.clear();
-  int32_t entry = chain.entry;
-  for (size_t at = 0; at + size < prompt.size(); at += size) {
-    entry = index_.find(entry, prompt.subspan(at, size));
-    if (entry == PrefixIndex::kNone || !has_all(entry, false)) break;
-    found_.push_back(entry);
-  }
-  const int64_t blocks = usable(found_);
+  const int64_t blocks = find_usable(chain.entry, prompt);
   stats_.queried_tokens += static_cast<int64_t>(prompt.size());
   if (blocks == 0) return;
   std::vector<Cache::SharedBlocks> shared(layers_);

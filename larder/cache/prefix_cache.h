@@ -41,8 +41,10 @@ class PrefixCache {
     int64_t blocks = 0;
   };
   Chain begin(std::string_view salt) { return {index_.root(salt), 0}; }
-  // Gives the row, which has no tokens, what is known of the prompt's beginning, at most all but
-  // its last token. `chain` must be as begin() made it; afterwards the row has chain.blocks blocks.
+  // Tokens of the prompt's beginning that adopt() would give, at most all but the last.
+  int64_t match(std::span<const int32_t> prompt, std::string_view salt);
+  // Gives the row, which has no tokens, what is known of the prompt's beginning. `chain` must be as
+  // begin() made it; afterwards the row has chain.blocks blocks.
   void adopt(int32_t row, std::span<const int32_t> prompt, Chain& chain);
   // Takes in those full blocks of a row that holds `ids` which are new since the last call.
   void record(int32_t row, std::span<const int32_t> ids, Chain& chain);
@@ -56,8 +58,9 @@ class PrefixCache {
 
  private:
   std::span<BlockPtr> blocks_of(int32_t entry);
-  bool has_all(int32_t entry, bool sliding);
-  int64_t usable(std::span<const int32_t> chain);
+  bool has_full_layers(int32_t entry);
+  int64_t find_usable(int32_t root, std::span<const int32_t> prompt);
+  bool has_windows(int64_t blocks);
   bool let_go(int32_t entry);
 
   Cache& cache_;
@@ -67,7 +70,7 @@ class PrefixCache {
   std::vector<int64_t> window_;  // by layer; 0 = keeps all
   PrefixIndex index_;
   std::vector<BlockPtr> blocks_;  // [entries, layers]
-  std::vector<int32_t> found_;
+  std::vector<int32_t> found_;    // entries of the prompt that was looked for last
   PrefixStats stats_;
 };
 

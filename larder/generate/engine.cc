@@ -44,9 +44,11 @@ Engine::Engine(std::shared_ptr<const Model> model, const EngineOptions& options,
                Allocator& allocator, const CacheRegistry& registry)
     : options_(options),
       session_(std::move(model), options.session, allocator, registry),
-      pool_(options.make_pool_view ? options.make_pool_view(session_.cache())
-                                   : pool_of(session_.cache())),
-      scheduler_(options.scheduler, *pool_),
+      prefix_cache_(options.prefix_cache ? std::make_unique<PrefixCache>(session_.cache())
+                                         : nullptr),
+      prefixes_(prefix_view()),
+      pool_(view_of_pool(session_.cache(), prefix_cache_.get())),
+      scheduler_(options.scheduler, *pool_, prefixes_.get()),
       slots_(session_.cache()),
       sampler_scratch_(static_cast<size_t>(session_.model().info().vocab_size)) {
   const ModelInfo& info = session_.model().info();
@@ -140,6 +142,7 @@ bool Engine::preempt(int64_t id, int32_t sample) {
 
 // What the row held is gone; its tokens will be fed again.
 void Engine::take_back(Sample& sample) {
+  if (prefix_cache_) prefix_cache_->release(sample.chain);
   slots_.give_back(sample.slot);
   sample.slot = -1;
   sample.fed = 0;
@@ -215,7 +218,7 @@ void Engine::plan_step(int64_t max_tokens) {
   };
   for (const Scheduler::Share& share : scheduler_.plan(step_limit, max_tokens)) {
     Sample& sample = *find(share.id);
-    if (sample.slot < 0) sample.slot = slots_.take();
+    if (sample.slot < 0) take_row(sample);
     const auto ids =
         std::span(sample.output.ids())
             .subspan(static_cast<size_t>(sample.fed), static_cast<size_t>(share.count));
@@ -247,6 +250,7 @@ void Engine::deliver(const TensorView& logits) {
     Sample& sample = *planned_[static_cast<size_t>(b)];
     sample.fed += step.q_len(b);
     scheduler_.fed(sample.id, step.q_len(b));
+    if (prefix_cache_) record_blocks(sample);
   }
   for (int32_t b = 0; b < step.batch; ++b) {
     Sample& sample = *planned_[static_cast<size_t>(b)];

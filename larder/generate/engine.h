@@ -11,6 +11,7 @@
 #include <string_view>
 #include <vector>
 
+#include "larder/cache/prefix_cache.h"
 #include "larder/generate/row_output.h"
 #include "larder/generate/scheduler.h"
 #include "larder/generate/session.h"
@@ -54,10 +55,10 @@ struct EngineRequest {
 struct EngineOptions {
   SessionOptions session = {};
   SchedulerOptions scheduler = {};
+  // Keeps full blocks of prompts and answers for requests that begin alike (paged cache).
+  bool prefix_cache = false;
   MakeTokenText make_text = {};  // none: ids only
   std::function<EngineClock::time_point()> now = EngineClock::now;
-  // What the scheduler shall know of the cache's memory; none: pool_of().
-  std::function<std::unique_ptr<PoolView>(const Cache&)> make_pool_view = {};
 };
 
 // Counts since the engine was made, and what is at the moment. A sample counts as one.
@@ -72,6 +73,7 @@ struct EngineStats {
   int64_t num_blocks = 0, free_blocks = 0;  // PoolView::kUnbounded where they are not counted
   int64_t last_step_tokens = 0;
   double last_step_seconds = 0, seconds = 0;  // of steps, callbacks included
+  PrefixStats prefixes = {};
 };
 
 // Every request's tokens and logits are those it would have alone with Generation, whatever the
@@ -82,7 +84,8 @@ struct EngineStats {
 // request comes, goes or shows text takes no memory.
 class Engine {
  public:
-  // Throws Error for options that make no sense, and for encoder-decoder models.
+  // Throws Error for options that make no sense, for encoder-decoder models, and for a prefix cache
+  // where the cache cannot have one (with the reason).
   Engine(std::shared_ptr<const Model> model, const EngineOptions& options, Allocator& allocator,
          const CacheRegistry& registry = CacheRegistry());
   ~Engine();
@@ -117,12 +120,16 @@ class Engine {
  private:
   struct Sample;
   class Busy;
+  class Prefixes;
   Sample* find(int64_t id);
   void check(const EngineRequest& asked, int64_t prompt_tokens, int64_t limit) const;
   void enqueue(Sample& sample, int32_t rows);
   void end_those_due(EngineClock::time_point now);
   TensorView forward();
   void plan_step(int64_t max_tokens);
+  std::unique_ptr<PrefixView> prefix_view();
+  void take_row(Sample& sample);
+  void record_blocks(Sample& sample);
   void take_back(Sample& sample);
   void take_back_unfed();
   bool preempt_last();
@@ -140,6 +147,8 @@ class Engine {
 
   EngineOptions options_;
   Session session_;
+  std::unique_ptr<PrefixCache> prefix_cache_;  // null: none
+  std::unique_ptr<PrefixView> prefixes_;
   std::unique_ptr<PoolView> pool_;
   Scheduler scheduler_;
   Slots slots_;
@@ -153,7 +162,8 @@ class Engine {
   EngineStats stats_;
 };
 
-// What is known of the memory of a cache that the registry made.
-std::unique_ptr<PoolView> pool_of(const Cache& cache);
+// What is known of the memory of a cache that the registry made. Blocks that only `prefixes` holds
+// count as free.
+std::unique_ptr<PoolView> view_of_pool(const Cache& cache, const PrefixCache* prefixes = nullptr);
 
 }  // namespace larder

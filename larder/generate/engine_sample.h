@@ -16,11 +16,12 @@ struct Engine::Sample {
   RowOutput output;
   int32_t slot = -1;
   int64_t fed = 0;
-  bool leads = false;      // others of the request begin with a copy of its row
-  bool follows = false;    // begins with a copy of another one's
-  bool queued = false;     // the scheduler knows it
-  bool showing = false;    // its callback runs
-  bool cancelled = false;  // from within it
+  PrefixCache::Chain chain = {};  // of the row's full blocks, where prefixes are cached
+  bool leads = false;             // others of the request begin with a copy of its row
+  bool follows = false;           // begins with a copy of another one's
+  bool queued = false;            // the scheduler knows it
+  bool showing = false;           // its callback runs
+  bool cancelled = false;         // from within it
   bool ended = false;
 
   int32_t index() const { return static_cast<int32_t>(id - request); }

@@ -6,10 +6,6 @@
 
 namespace larder {
 
-std::unique_ptr<PoolView> pool_of(const Cache& /*cache*/) {
-  return std::make_unique<UnboundedPool>();
-}
-
 EngineStats Engine::stats() const {
   EngineStats stats = stats_;
   const auto count = [](std::span<const Scheduler::Entry> entries, Scheduler::State state) {
@@ -20,6 +16,7 @@ EngineStats Engine::stats() const {
   stats.preempted = count(scheduler_.waiting(), Scheduler::State::kPreempted);
   stats.in_prompt = count(scheduler_.running(), Scheduler::State::kPrefill);
   stats.decoding = count(scheduler_.running(), Scheduler::State::kDecode);
+  if (prefix_cache_) stats.prefixes = prefix_cache_->stats();
   stats.num_blocks = pool_->num_blocks();
   stats.free_blocks = pool_->num_free();
   return stats;

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <limits>
+#include <optional>
 
 namespace larder {
 
@@ -23,6 +24,17 @@ class UnboundedPool final : public PoolView {
   int64_t num_blocks() const override { return kUnbounded; }
   int64_t num_free() const override { return kUnbounded; }
   int64_t blocks_for(int64_t /*len*/) const override { return 0; }
+};
+
+// What a scheduler knows of prefixes that are cached; see PrefixCache.
+class PrefixView {
+ public:
+  virtual ~PrefixView() = default;
+  // Tokens that the waiting request would begin with; nullopt: it should wait, since one that runs
+  // is computing more of them right now.
+  virtual std::optional<int64_t> cached_tokens(int64_t id) = 0;
+  // The request begins: gives it a row with those tokens, and says how many.
+  virtual int64_t begin(int64_t id) = 0;
 };
 
 }  // namespace larder

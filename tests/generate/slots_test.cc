@@ -4,7 +4,8 @@
 
 #include <algorithm>
 
-#include "tests/support/counted_cache.h"
+#include "larder/cache/registry.h"
+#include "tests/support/paged_engine.h"
 
 namespace larder::test {
 namespace {
@@ -13,9 +14,9 @@ namespace {
 class SlotsOfACache : public ::testing::Test {
  protected:
   SlotsOfACache()
-      : cache_(registry_with_counted().make("counted", std::vector<LayerSpec>(2, LayerSpec{1, 4}),
-                                            {DType::kF32, 0, 0, counted_config(4, 8)}, host_)),
-        view_(counted_pool_view(cache_, 4, 8)),
+      : cache_(CacheRegistry().make("paged", std::vector<LayerSpec>(2, LayerSpec{1, 4}),
+                                    {DType::kF32, 0, 0, pool_config(4, 8)}, host_)),
+        view_(view_of_pool(cache_)),
         slots_(cache_) {}
   void feed(int32_t slot, int32_t tokens) {
     const std::vector<int32_t> q_start{0, tokens};

@@ -1,8 +1,8 @@
 #include "tests/support/continuous_conformance.h"
 
 #include "larder/base/error.h"
-#include "tests/support/counted_cache.h"
 #include "tests/support/engine_log.h"
+#include "tests/support/paged_engine.h"
 
 namespace larder::test {
 namespace {
@@ -34,7 +34,7 @@ void check_continuous_case(const ConformanceCase& test, const std::shared_ptr<co
   const Json& requests = test.json().at("requests");
   for (const Json& setting : test.json().at("settings")) {
     for (const SchedulerKind kind : {SchedulerKind::kFifo, SchedulerKind::kPrefillFirst}) {
-      Engine engine(model, options_of(setting, kind), allocator, registry_with_counted());
+      Engine engine(model, options_of(setting, kind), allocator);
       EngineLog log;
       std::vector<int64_t> ids;
       for (const Json& request : requests)

@@ -9,10 +9,10 @@
 
 #include "larder/generate/engine.h"
 #include "larder/generate/generation.h"
-#include "tests/support/counted_cache.h"
 #include "tests/support/engine_log.h"
 #include "tests/support/logits_run.h"
 #include "tests/support/logits_spy.h"
+#include "tests/support/paged_engine.h"
 #include "tests/support/source_dir.h"
 
 namespace larder::test {
@@ -40,9 +40,7 @@ class EngineFixture {
   void use_pool(int64_t block_size, int64_t num_blocks) {
     test::use_pool(options, block_size, num_blocks);
   }
-  std::unique_ptr<Engine> engine() const {
-    return std::make_unique<Engine>(spy, options, host(), registry_with_counted());
-  }
+  std::unique_ptr<Engine> engine() const { return std::make_unique<Engine>(spy, options, host()); }
   Request ask(Ids prompt, int64_t max_new_tokens) const {
     return {std::move(prompt), max_new_tokens, {}, {}, {}};
   }
@@ -52,7 +50,7 @@ class EngineFixture {
   // What the request gives alone, over a cache that grows.
   Result alone(const Request& request) const {
     SessionOptions session_options = options.session;
-    if (session_options.cache_implementation == "counted") {
+    if (session_options.cache_implementation == "paged") {
       session_options.cache_implementation = "dynamic";
       session_options.cache_config = "";
     }

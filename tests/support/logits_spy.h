@@ -21,6 +21,10 @@ class LogitsSpy final : public Model {
   TensorView forward(Exec& exec, const Step& step, std::span<const int32_t> ids,
                      std::span<const int32_t> logit_rows, Cache& cache,
                      AttentionKind attention) const override;
+  size_t scratch_bytes(const Exec& exec, const Step& step, int64_t num_logits, int64_t kv_len,
+                       AttentionKind attention) const override {
+    return model_->scratch_bytes(exec, step, num_logits, kv_len, attention);
+  }
 
   int64_t compared() const { return compared_; }    // logits rows that had been seen before
   int64_t different() const { return different_; }  // and those of them that were others
