@@ -23,7 +23,7 @@ class Chance {
   std::mt19937_64 engine_;
 };
 
-// A few requests of a model, and what they give alone.
+// A few requests of a model, some of which begin alike, and what they give alone.
 struct Known {
   Request request;
   Result result;
@@ -33,7 +33,7 @@ std::vector<Known> known_requests(const EngineFixture& fixture) {
   std::vector<Known> list;
   for (const int64_t length : {1, 2, 3, 4, 5, 7, 8, 9, 15, 16, 17, 23}) {
     Request request =
-        fixture.ask(fixture.prompt(length, static_cast<uint64_t>(length)), chance.of(1, 12));
+        fixture.ask(fixture.prompt(length, static_cast<uint64_t>(length % 3)), chance.of(1, 12));
     request.sampling.do_sample = chance.one_in(2);
     request.sampling.seed = static_cast<uint64_t>(chance.of(0, 1000));
     if (chance.one_in(3)) {
@@ -142,31 +142,41 @@ INSTANTIATE_TEST_SUITE_P(Models, EngineSchedules,
                            return name;
                          });
 
-// 100 for each of the models, a third of them each over a pool that is often full.
+// 100 for each of the models, half of them over a pool that is often full, half of those with
+// cached prefixes.
 TEST_P(EngineSchedules, Case26_OfAHundredRandomOnesEveryTokenIsThatOfTheRequestAlone) {
   EngineFixture fixture(GetParam());
   const std::vector<Known> known = known_requests(fixture);
   const bool recurrent = std::string(GetParam()).starts_with("recurrent");
   Chance chance(26);
-  int64_t preemptions = 0;
+  int64_t preemptions = 0, hits = 0;
   for (int schedule = 0; schedule < 100 && !::testing::Test::HasFailure(); ++schedule) {
     SCOPED_TRACE(str("schedule ", schedule));
     EngineFixture drawn = fixture;
     draw_options(drawn, chance);
     const std::vector<int64_t> block_sizes{1, 4, 16};
     const int64_t block_size = block_sizes[static_cast<size_t>(chance.of(0, 2))];
-    if (!recurrent && chance.one_in(3)) drawn.use_pool(block_size, (48 + block_size) / block_size);
+    if (!recurrent && chance.one_in(2)) {
+      drawn.use_pool(block_size, (48 + block_size) / block_size);
+      drawn.options.prefix_cache = chance.one_in(2);
+    }
     Life life(drawn, known, chance);
     life.run(chance.of(1, 12));
     preemptions += life.engine().stats().preemptions;
+    hits += life.engine().stats().prefixes.hit_tokens;
   }
   EXPECT_GT(preemptions, 20);
+  EXPECT_TRUE(recurrent || hits > 100) << hits;
   EXPECT_EQ(fixture.spy->different(), 0);
   EXPECT_GT(fixture.spy->compared(), 1000);
 }
 
-TEST(EngineEvents, Case28_AfterTwoThousandOfThemEverythingIsFree) {
+class EngineEvents : public ::testing::TestWithParam<bool> {};
+INSTANTIATE_TEST_SUITE_P(CachedPrefixes, EngineEvents, ::testing::Bool());
+
+TEST_P(EngineEvents, Case28_AfterTwoThousandOfThemEverythingIsFree) {
   EngineFixture fixture("llama-micro");
+  fixture.options.prefix_cache = GetParam();
   const std::vector<Known> known = known_requests(fixture);
   fixture.options.scheduler.max_tokens_per_step = 12;
   fixture.use_pool(4, 16);
