@@ -126,6 +126,19 @@ TEST_F(Paged, AShiftOfARowWhoseFirstBlocksAreGoneKeepsTheWindow) {
   }
 }
 
+TEST_F(Paged, OfManyRowsLessThanFourPercentIsUnused) {
+  Cache cache = make(R"({"block_size":16,"num_blocks":2400})", {{1, 8, 0}});
+  std::vector<RandomFeed> rows;
+  int64_t tokens = 0;
+  for (int32_t row = 0; row < 32; ++row) {
+    rows.push_back({row, 500 + row * 1000 / 31});
+    tokens += rows.back().count;
+  }
+  feed_random(cache, machine_.exec, rows);
+  EXPECT_LT(static_cast<double>(taken(cache) * 16 - tokens),
+            0.04 * static_cast<double>(taken(cache) * 16));
+}
+
 TEST_F(Paged, QuantizedBlocksAndRecentExactOnesHavePoolsOfTheirOwn) {
   Cache cache = make(
       R"({"num_blocks":20,"num_exact_blocks":5,"quantized":{"nbits":4,"residual_length":64}})");

@@ -44,12 +44,17 @@ TEST(SteadyDecode, OfAnEngineAllocatesNothingEither) {
   HostAllocator host;
   for (const auto& [name, cache] : {std::pair{"toy-llama", "static"},
                                     {"toy-gemma2", "hybrid"},
-                                    {"toy-mistral", "sliding_window"}}) {
+                                    {"toy-mistral", "sliding_window"},
+                                    {"toy-llama", "paged"},
+                                    {"toy-gemma2", "paged"}}) {
     for (const SchedulerKind kind : {SchedulerKind::kFifo, SchedulerKind::kPrefillFirst}) {
       TrackingAllocator tracking(host);
       EngineOptions options;
       options.session = {cache, std::nullopt, 600, AttentionKind::kFused, 2, {}};
       options.scheduler.kind = kind;
+      // 20 steps fill blocks of 16: rows take new ones, and the prefix cache takes the full ones
+      // in.
+      options.prefix_cache = std::string_view(cache) == "paged";
       Engine engine(Model::load(toy_folder(name), std::nullopt, host), options, tracking);
       int64_t tokens = 0;
       for (uint64_t i = 0; i < 3; ++i) {
