@@ -275,6 +275,18 @@ void DenseLayer::for_each_block(FunctionRef<void(CacheBlock&)> body) const {
   for (const BlockPtr& block : spare_) body(*block);
 }
 
+void DenseLayer::for_each_block_of(int32_t index, FunctionRef<void(const RowBlock&)> body) const {
+  if (index >= batch()) return;
+  const Row& row = rows_[static_cast<size_t>(index)];
+  int64_t begin = row.first_block * storage_.block_size;
+  for (const BlockPtr& block : row.blocks) {
+    const int64_t end = begin + storage_.block_size;
+    const int64_t used = std::min(end, row.len) - std::max(begin, row.first);
+    body({*block, storage_.block_size, std::max<int64_t>(used, 0)});
+    begin = end;
+  }
+}
+
 std::string DenseLayer::format() const {
   if (slides()) return str("paged ", dtype_name(dtype_), ", window ", spec_.window);
   return str("dense ", dtype_name(dtype_));

@@ -56,6 +56,7 @@ class DenseLayer final : public KVLayer {
   void reset() noexcept override;
   std::unique_ptr<CacheLayer> fork() const override;
   void for_each_block(FunctionRef<void(CacheBlock&)> body) const override;
+  void for_each_block_of(int32_t row, FunctionRef<void(const RowBlock&)> body) const override;
   std::string format() const override;
   RowImage save(int32_t row, Allocator& allocator) const override;
   std::unique_ptr<Change> load(std::span<const RowImageView> rows) override;

@@ -76,6 +76,23 @@ void LarderQuantizedLayer::for_each_block(FunctionRef<void(CacheBlock&)> body) c
   }
 }
 
+void LarderQuantizedLayer::for_each_block_of(int32_t index,
+                                             FunctionRef<void(const RowBlock&)> body) const {
+  if (index >= batch()) return;
+  const Row& row = rows_[static_cast<size_t>(index)];
+  int64_t begin = row.first_block * kBlock;
+  for (const auto* list : {&row.coded, &row.exact}) {
+    for (const BlockPtr& block : *list) {
+      const int64_t end = begin + kBlock;
+      const int64_t used = std::min(end, row.len) - std::max(begin, row.first);
+      body({*block, kBlock, std::max<int64_t>(used, 0)});
+      begin = end;
+    }
+  }
+  for (const BlockPtr& block : row.prepared) body({*block, kBlock, 0});
+  if (row.cut) body({*row.cut, kBlock, 0});
+}
+
 std::string LarderQuantizedLayer::format() const {
   const auto side = [&](const CodeRecipe& recipe) {
     if (recipe.bits == CodeRecipe::kExact) return std::string("exact");

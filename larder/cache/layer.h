@@ -138,6 +138,13 @@ class CacheLayer {
   virtual std::unique_ptr<CacheLayer> fork() const = 0;
   // Every block that the layer holds, a shared one once for each holder.
   virtual void for_each_block(FunctionRef<void(CacheBlock&)> body) const = 0;
+  // The blocks that a row has of a pool, each once; none where nobody counts them.
+  struct RowBlock {
+    const CacheBlock& block;
+    int64_t slots, used;  // tokens that it holds at most, and those of the row
+  };
+  virtual void for_each_block_of(int32_t /*row*/,
+                                 FunctionRef<void(const RowBlock&)> /*body*/) const {}
   // Where its blocks come from; null where that is no one's business.
   virtual BlockSource* block_source() const { return nullptr; }
   // The most blocks that a row has while it grows to `len` tokens in steps of at most `step`; 0

@@ -8,22 +8,46 @@
 
 namespace larder {
 
-PagedBlocks::Size::Size(Allocator& allocator, const PagedSize& of)
+PagedBlocks::Size::Size(Allocator& allocator, const PagedSize& of, int32_t first_number)
     : bytes((of.bytes + kAlignment - 1) / kAlignment * kAlignment),
       what(of.what),
       pool(of.num_blocks),
       memory(allocator,
-             static_cast<size_t>(checked_mul(static_cast<int64_t>(bytes), of.num_blocks)), "kv") {
+             static_cast<size_t>(checked_mul(static_cast<int64_t>(bytes), of.num_blocks)), "kv"),
+      first(first_number) {
   for (int32_t id = 0; id < of.num_blocks; ++id)
     blocks.emplace_back(*this, id, memory.data() + static_cast<size_t>(id) * bytes, bytes);
 }
 
 PagedBlocks::PagedBlocks(Allocator& allocator, std::span<const PagedSize> sizes) {
   LARDER_ASSERT(!sizes.empty() && std::ranges::is_sorted(sizes, {}, &PagedSize::bytes));
-  for (const PagedSize& size : sizes) sizes_.emplace_back(allocator, size);
+  for (const PagedSize& size : sizes) sizes_.emplace_back(allocator, size, num_blocks());
 }
 
-void PagedBlocks::Block::retire() noexcept { home_.pool.give(id_); }
+void PagedBlocks::Size::tell(PoolEventKind kind, int32_t id) const noexcept {
+  if (events == nullptr) return;
+  const int32_t number = first + id;
+  events->on_event({.kind = kind, .blocks = {&number, 1}});
+}
+
+void PagedBlocks::Block::retire() noexcept {
+  home_.pool.give(id_);
+  home_.tell(PoolEventKind::kFree, id_);
+}
+
+void PagedBlocks::watch(PoolEvents* events) {
+  events_ = events;
+  for (Size& size : sizes_) size.events = events;
+}
+
+int32_t PagedBlocks::number_of(const CacheBlock& block) const {
+  const Place place = place_of(block);
+  return sizes_[place.size].first + place.id;
+}
+
+int32_t PagedBlocks::num_blocks() const {
+  return sizes_.empty() ? 0 : sizes_.back().first + sizes_.back().pool.num_blocks();
+}
 
 PagedBlocks::Size& PagedBlocks::size_for(size_t bytes) {
   for (Size& size : sizes_)
@@ -40,11 +64,16 @@ BlockPtr PagedBlocks::make(size_t bytes) {
             size.what, " of ", size.bytes,
             " bytes are taken; give it more blocks, or run fewer or shorter sequences");
   }
+  size.tell(PoolEventKind::kAllocate, id);
   return BlockPtr(&size.blocks[static_cast<size_t>(id)]);
 }
 
 void PagedBlocks::copy(CacheBlock& to, const CacheBlock& from, size_t offset, size_t bytes) {
   if (bytes > 0) std::memcpy(to.data() + offset, from.data() + offset, bytes);
+  // Layers copy in pieces, the one at offset 0 among them.
+  if (events_ == nullptr || bytes == 0 || offset != 0) return;
+  const int32_t numbers[] = {number_of(from), number_of(to)};
+  events_->on_event({.kind = PoolEventKind::kCopy, .blocks = numbers});
 }
 
 PagedBlocks::Place PagedBlocks::place_of(const CacheBlock& block) const {

@@ -10,6 +10,7 @@
 
 #include "larder/cache/block.h"
 #include "larder/cache/block_pool.h"
+#include "larder/cache/pool_events.h"
 
 namespace larder {
 
@@ -37,6 +38,13 @@ class PagedBlocks final : public BlockSource {
 
   // Asked for blocks when none are free: gives back at least one of what only it holds, or false.
   void on_empty(std::function<bool()> reclaim) { reclaim_ = std::move(reclaim); }
+  // Who is told of blocks from here on, by the prefix cache too; null: nobody. Must outlive this,
+  // or be taken away.
+  void watch(PoolEvents* events);
+  PoolEvents* watcher() const { return events_; }
+  // A block's number among those of all sizes, as events have it.
+  int32_t number_of(const CacheBlock& block) const;
+  int32_t num_blocks() const;  // of all sizes
 
   size_t num_sizes() const { return sizes_.size(); }
   const BlockPool& pool(size_t size) const { return sizes_[size].pool; }
@@ -63,17 +71,21 @@ class PagedBlocks final : public BlockSource {
     int32_t id_;
   };
   struct Size {
-    Size(Allocator& allocator, const PagedSize& of);
+    Size(Allocator& allocator, const PagedSize& of, int32_t first_number);
+    void tell(PoolEventKind kind, int32_t id) const noexcept;
     size_t bytes;
     std::string what;
     BlockPool pool;
     Buffer memory;
     std::deque<Block> blocks;
+    int32_t first;  // number of block 0 among those of all sizes
+    PoolEvents* events = nullptr;
   };
   Size& size_for(size_t bytes);
 
   std::deque<Size> sizes_;  // smallest first; blocks point to theirs
   std::function<bool()> reclaim_;
+  PoolEvents* events_ = nullptr;
 };
 
 }  // namespace larder

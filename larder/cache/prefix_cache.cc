@@ -122,8 +122,10 @@ void PrefixCache::record(int32_t row, std::span<const int32_t> ids, Chain& chain
     if (entry == PrefixIndex::kNone) return;  // full of what rows have; asked again next time
     const std::span<BlockPtr> blocks = blocks_of(entry);
     for (size_t l = 0; l < layers_; ++l)
-      if (!blocks[l])
+      if (!blocks[l]) {
         blocks[l] = cache_.kv(static_cast<int32_t>(l)).shared_block(row, chain.blocks);
+        tell(PoolEventKind::kCache, blocks[l]);
+      }
     index_.pin(entry);
     if (chain.blocks > 0) index_.unpin(chain.entry);
     chain = {entry, chain.blocks + 1};
@@ -139,6 +141,7 @@ bool PrefixCache::let_go(int32_t entry) {
   bool any = false;
   for (BlockPtr& block : blocks_of(entry)) {
     if (block.use_count() != 1) continue;
+    tell(PoolEventKind::kEvict, block);
     block.reset();
     ++stats_.evicted_blocks;
     any = true;
@@ -163,8 +166,17 @@ int64_t PrefixCache::reclaimable() const {
                                [](const BlockPtr& block) { return block.use_count() == 1; });
 }
 
+void PrefixCache::tell(PoolEventKind kind, const BlockPtr& block) const {
+  if (pool_.watcher() == nullptr || !block) return;
+  const int32_t number = pool_.number_of(*block);
+  pool_.watcher()->on_event({.kind = kind, .blocks = {&number, 1}});
+}
+
 void PrefixCache::clear() {
-  for (BlockPtr& block : blocks_) block.reset();
+  for (BlockPtr& block : blocks_) {
+    tell(PoolEventKind::kEvict, block);
+    block.reset();
+  }
   bool removed = true;
   while (removed) {
     removed = false;

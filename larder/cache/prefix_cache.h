@@ -62,6 +62,7 @@ class PrefixCache {
   int64_t find_usable(int32_t root, std::span<const int32_t> prompt);
   bool has_windows(int64_t blocks);
   bool let_go(int32_t entry);
+  void tell(PoolEventKind kind, const BlockPtr& block) const;
 
   Cache& cache_;
   const size_t layers_;

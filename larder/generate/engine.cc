@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "larder/base/error.h"
-#include "larder/generate/engine_sample.h"
+#include "larder/generate/engine_recorder.h"
 
 namespace larder {
 namespace {
@@ -60,6 +60,7 @@ Engine::Engine(std::shared_ptr<const Model> model, const EngineOptions& options,
   const int64_t tokens = std::min(options.scheduler.max_tokens_per_step, kMostExpectedTokens);
   plan_.reserve(rows, static_cast<size_t>(tokens));
   planned_.reserve(rows);
+  if (options.events != nullptr) recorder_ = std::make_unique<Recorder>(*this, *options.events);
 }
 
 Engine::~Engine() = default;
@@ -100,6 +101,7 @@ int64_t Engine::submit(const EngineRequest& request) {
     made.back()->follows = i > 0 && limit > 0;
   }
   if (limit > 0) enqueue(*made.front(), request.num_samples);
+  for (size_t i = 0; recorder_ && i < made.size(); ++i) recorder_->begun(*made[i]);
   std::ranges::move(made, std::back_inserter(samples_));
   stats_.submitted += request.num_samples;
   return std::exchange(next_id_, next_id_ + request.num_samples);
@@ -135,9 +137,14 @@ bool Engine::preempt(int64_t id, int32_t sample) {
   Sample* const found = find(id + sample);
   if (busy_ || found == nullptr || found->request != id || !scheduler_.preempt(found->id))
     return false;
-  ++stats_.preemptions;
-  take_back(*found);
+  preempt_row(*found);
   return true;
+}
+
+void Engine::preempt_row(Sample& sample) {
+  ++stats_.preemptions;
+  if (recorder_) recorder_->gives_back(PoolEventKind::kPreempt, sample);
+  take_back(sample);
 }
 
 // What the row held is gone; its tokens will be fed again.
@@ -163,6 +170,7 @@ bool Engine::step() {
   stats_.tokens_fed += plan_.tokens();
   stats_.last_step_seconds = seconds_between(begin, options_.now());
   stats_.seconds += stats_.last_step_seconds;
+  if (recorder_) recorder_->end_step();
 #ifndef NDEBUG
   check_invariants();
 #endif
@@ -238,9 +246,7 @@ bool Engine::preempt_last() {
   const auto id = scheduler_.give_way();
   if (!id) return false;
   Sample& sample = *find(*id);
-  if (sample.slot < 0) return true;
-  ++stats_.preemptions;
-  take_back(sample);
+  if (sample.slot >= 0) preempt_row(sample);
   return true;
 }
 
@@ -311,6 +317,7 @@ std::vector<Engine::Sample*> Engine::fork(Sample& leader) {
     sample->follows = false;
     sample->queued = true;
     scheduler_.fork(leader.id, sample->id);
+    if (recorder_) recorder_->began_with(PoolEventKind::kShare, *sample, sample->fed);
   }
   scheduler_.release_rows(leader.id);
   stop_leading(leader);
@@ -367,10 +374,13 @@ void Engine::fail_sample(Sample& sample, std::string_view error) {
 // Everything that the sample had is free before anybody hears of its end.
 void Engine::end(Sample& sample, std::string_view error) {
   sample.ended = true;
+  const Result& result = sample.output.result();
+  if (recorder_) {
+    recorder_->gives_back(PoolEventKind::kEnd, sample, finish_reason_name(result.finish_reason));
+  }
   if (sample.slot >= 0) take_back(sample);
   if (sample.queued) scheduler_.remove(sample.id);
   if (sample.leads) stop_leading(sample);
-  const Result& result = sample.output.result();
   ++stats_.finished[static_cast<size_t>(result.finish_reason)];
   if (!sample.asked->on_finish) return;
   try {

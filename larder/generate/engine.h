@@ -59,6 +59,8 @@ struct EngineOptions {
   bool prefix_cache = false;
   MakeTokenText make_text = {};  // none: ids only
   std::function<EngineClock::time_point()> now = EngineClock::now;
+  // Told of every request, block and step (EventLog writes them down). Must outlive the engine.
+  PoolEvents* events = nullptr;
 };
 
 // Counts since the engine was made, and what is at the moment. A sample counts as one.
@@ -71,6 +73,12 @@ struct EngineStats {
   int64_t tokens_fed = 0, new_tokens = 0;
   int64_t waiting = 0, preempted = 0, in_prompt = 0, decoding = 0;
   int64_t num_blocks = 0, free_blocks = 0;  // PoolView::kUnbounded where they are not counted
+  // Of num_blocks those that rows have; of free_blocks those that cached prefixes fill until
+  // somebody needs them.
+  int64_t used_blocks = 0, cached_blocks = 0;
+  // Tokens that the blocks of all rows have room for, in all layers, and those of them that hold
+  // none. A block that several rows have counts once.
+  int64_t slots = 0, unused_slots = 0;
   int64_t last_step_tokens = 0;
   double last_step_seconds = 0, seconds = 0;  // of steps, callbacks included
   PrefixStats prefixes = {};
@@ -121,6 +129,7 @@ class Engine {
   struct Sample;
   class Busy;
   class Prefixes;
+  class Recorder;
   Sample* find(int64_t id);
   void check(const EngineRequest& asked, int64_t prompt_tokens, int64_t limit) const;
   void enqueue(Sample& sample, int32_t rows);
@@ -130,6 +139,7 @@ class Engine {
   std::unique_ptr<PrefixView> prefix_view();
   void take_row(Sample& sample);
   void record_blocks(Sample& sample);
+  void preempt_row(Sample& sample);
   void take_back(Sample& sample);
   void take_back_unfed();
   bool preempt_last();
@@ -143,6 +153,7 @@ class Engine {
   void finish(Sample& sample, FinishReason reason);
   void fail_sample(Sample& sample, std::string_view error);
   void end(Sample& sample, std::string_view error = {});
+  void count_slots(EngineStats& stats) const;
   void check_queues() const;
 
   EngineOptions options_;
@@ -160,10 +171,14 @@ class Engine {
   bool busy_ = false;
   int64_t next_id_ = 0;
   EngineStats stats_;
+  std::unique_ptr<Recorder> recorder_;  // null: nobody wants to know
 };
 
 // What is known of the memory of a cache that the registry made. Blocks that only `prefixes` holds
 // count as free.
 std::unique_ptr<PoolView> view_of_pool(const Cache& cache, const PrefixCache* prefixes = nullptr);
+
+// The pool that its layers take blocks from; null where they take none from one.
+PagedBlocks* paged_pool_of(const Cache& cache);
 
 }  // namespace larder

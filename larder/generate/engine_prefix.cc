@@ -1,7 +1,7 @@
 // How an engine uses a prefix cache.
 #include <algorithm>
 
-#include "larder/generate/engine_sample.h"
+#include "larder/generate/engine_recorder.h"
 
 namespace larder {
 namespace {
@@ -28,6 +28,8 @@ class Engine::Prefixes final : public PrefixView {
     engine_.take_row(sample);
     engine_.prefix_cache_->adopt(sample.slot, sample.output.ids(), sample.chain);
     sample.fed = sample.chain.blocks * engine_.prefix_cache_->block_size();
+    if (sample.fed > 0 && engine_.recorder_)
+      engine_.recorder_->began_with(PoolEventKind::kHit, sample, sample.fed);
     return sample.fed;
   }
 

@@ -19,7 +19,27 @@ EngineStats Engine::stats() const {
   if (prefix_cache_) stats.prefixes = prefix_cache_->stats();
   stats.num_blocks = pool_->num_blocks();
   stats.free_blocks = pool_->num_free();
+  if (paged_pool_of(session_.cache()) == nullptr) return stats;
+  stats.used_blocks = stats.num_blocks - stats.free_blocks;
+  stats.cached_blocks = prefix_cache_ ? prefix_cache_->reclaimable() : 0;
+  count_slots(stats);
   return stats;
+}
+
+void Engine::count_slots(EngineStats& stats) const {
+  const Cache& cache = session_.cache();
+  const PagedBlocks& pool = *paged_pool_of(cache);
+  std::vector<int64_t> used(static_cast<size_t>(pool.num_blocks()), -1);  // -1: no row has it
+  for (int32_t l = 0; l < cache.num_layers(); ++l) {
+    for (int32_t row = 0; row < cache.batch(); ++row) {
+      cache.layer(l).for_each_block_of(row, [&](const CacheLayer::RowBlock& of_row) {
+        int64_t& most = used[static_cast<size_t>(pool.number_of(of_row.block))];
+        if (most < 0) stats.slots += of_row.slots, stats.unused_slots += of_row.slots;
+        stats.unused_slots -= std::max<int64_t>(of_row.used - std::max<int64_t>(most, 0), 0);
+        most = std::max(most, of_row.used);
+      });
+    }
+  }
 }
 
 // Allocates nothing, so that a debug build's steady steps do not either.

@@ -32,13 +32,18 @@ class PagedView final : public PoolView {
 
 }  // namespace
 
-std::unique_ptr<PoolView> view_of_pool(const Cache& cache, const PrefixCache* prefixes) {
+PagedBlocks* paged_pool_of(const Cache& cache) {
   for (int32_t l = 0; l < cache.num_layers(); ++l) {
     BlockSource* const source = cache.layer(l).block_source();
-    if (source != nullptr && source->as_paged() != nullptr)
-      return std::make_unique<PagedView>(cache, *source->as_paged(), prefixes);
+    if (source != nullptr && source->as_paged() != nullptr) return source->as_paged();
   }
-  return std::make_unique<UnboundedPool>();
+  return nullptr;
+}
+
+std::unique_ptr<PoolView> view_of_pool(const Cache& cache, const PrefixCache* prefixes) {
+  const PagedBlocks* const pool = paged_pool_of(cache);
+  if (pool == nullptr) return std::make_unique<UnboundedPool>();
+  return std::make_unique<PagedView>(cache, *pool, prefixes);
 }
 
 }  // namespace larder
