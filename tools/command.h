@@ -20,6 +20,7 @@ void add_inspect(CLI::App& app, std::function<int()>& action);
 void add_plan(CLI::App& app, std::function<int()>& action);
 void add_profile(CLI::App& app, std::function<int()>& action);
 void add_score(CLI::App& app, std::function<int()>& action);
+void add_top(CLI::App& app, std::function<int()>& action);
 void add_verify(CLI::App& app, std::function<int()>& action);
 
 // The whole command, as main() runs it. Exit codes: 0 done, 1 the run failed, 2 the request was

@@ -17,6 +17,7 @@ constexpr std::array kCommands = {
     Command{"score", add_score},       Command{"inspect", add_inspect},
     Command{"convert", add_convert},   Command{"profile", add_profile},
     Command{"verify", add_verify},     Command{"plan", add_plan},
+    Command{"top", add_top},
 };
 
 int complain(const std::string& message, int code) {

@@ -31,7 +31,8 @@ const Arguments kGenerate = {
     "generate", "-m", toy_folder("toy-llama"), "-p", "HAMLET.\nTo be, or not to be,", "-n", "20"};
 
 TEST(Command, HelpOfEverySubcommandShowsAnExample) {
-  for (const char* name : {"generate", "bench", "score", "inspect", "convert", "profile", "plan"}) {
+  for (const char* name :
+       {"generate", "bench", "score", "inspect", "convert", "profile", "plan", "top"}) {
     const CommandResult result = run_larder({name, "--help"});
     EXPECT_EQ(result.code, 0);
     EXPECT_NE(result.out.find(str("Example:\n  larder ", name)), std::string::npos) << result.out;
