@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <ostream>
 #include <random>
 
 #include "larder/base/error.h"
@@ -65,6 +66,7 @@ struct Engines {
   const char* quantized = "";
   uint64_t longest = 23;  // prompt
 };
+void PrintTo(const Engines& engines, std::ostream* out) { *out << engines.name; }
 class EventsOf : public ::testing::TestWithParam<Engines> {};
 INSTANTIATE_TEST_SUITE_P(
     Kinds, EventsOf,
@@ -142,6 +144,8 @@ TEST(Events, NameTheRequestThatHasABlockAndTheCopyBeforeAWrite) {
   const auto layers = static_cast<size_t>(engine->session().cache().num_layers());
   EXPECT_EQ(blocks->second.size(), 2 * layers);
   EXPECT_EQ(told.state.owners().at({id, 1}), blocks->second) << "shared";
+  EXPECT_EQ(told.lines.find(R"("event":"own","request":0,"sample":1)"), std::string::npos)
+      << "what was said once is not said again";
   EXPECT_EQ(told.state.totals().copies, 0);
   engine->step();
   EXPECT_EQ(told.state.totals().copies, static_cast<int64_t>(layers)) << "the last, partial block";
