@@ -31,6 +31,7 @@ SwapSpace::Row SwapSpace::put(int32_t row) {
     for (int32_t l = 0; l < cache_.num_layers(); ++l) {
       const KVLayer& layer = cache_.kv(l);
       const int64_t size = layer.shared_block_size();
+      LARDER_ASSERT(size > 0);
       const int64_t first = (aside.len - layer.kept_len(row)) / size;
       aside.first_block.push_back(first);
       for (int64_t index = first; index * size < aside.len; ++index) {
