@@ -32,8 +32,8 @@ class BatchRun {
  private:
   struct Pending {
     Json id;
-    int64_t prompt_tokens;
-    size_t left;  // samples that have not ended
+    int64_t prompt_tokens = 0;
+    size_t left = 0;  // samples that have not ended
     std::vector<BatchSample> samples;
   };
   void fill();
