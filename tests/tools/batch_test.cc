@@ -197,6 +197,21 @@ TEST_F(Batch, MoreRequestsThanThePoolHoldsAllEnd) {
   }
 }
 
+TEST_F(Batch, RequestsThatBeginAlikeFindTheBeginningCached) {
+  std::string requests;
+  for (int i = 0; i < 4; ++i)
+    requests += str("{\"id\": ", i, ", \"prompt_ids\": [1, 7, 8, 9, 10, 11, 12, 13, 14, ", 20 + i,
+                    "], \"max_new_tokens\": 3}\n");
+  const auto hits = [&](const Arguments& more) {
+    std::filesystem::remove(output());
+    Arguments all = {"--block-size", "4", "--json"};
+    all.insert(all.end(), more.begin(), more.end());
+    return parse_json(run(requests, all).out, "the output").at("prefix_hit_tokens");
+  };
+  EXPECT_EQ(hits({}), 3 * 8) << "on unless it is turned off";
+  EXPECT_EQ(hits({"--prefix-cache", "off"}), 0);
+}
+
 TEST_F(Batch, QuantizedBlocksCanBeChosen) {
   const CommandResult result =
       run(kThree, {"--cache-config", R"({"quantized": {"nbits": 8}})", "--blocks", "16"});
