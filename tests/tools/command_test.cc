@@ -31,7 +31,8 @@ const Arguments kGenerate = {
     "generate", "-m", toy_folder("toy-llama"), "-p", "HAMLET.\nTo be, or not to be,", "-n", "20"};
 
 TEST(Command, HelpOfEverySubcommandShowsAnExample) {
-  for (const char* name : {"generate", "bench", "score", "inspect", "convert", "profile", "plan"}) {
+  for (const char* name :
+       {"generate", "batch", "bench", "score", "inspect", "convert", "profile", "plan"}) {
     const CommandResult result = run_larder({name, "--help"});
     EXPECT_EQ(result.code, 0);
     EXPECT_NE(result.out.find(str("Example:\n  larder ", name)), std::string::npos) << result.out;
@@ -51,7 +52,7 @@ TEST(Command, AnUnknownSubcommandIsNamed) {
   const CommandResult result = run_larder({"serve"});
   EXPECT_EQ(result.code, 2);
   EXPECT_TRUE(result.err.starts_with(
-      "larder: unknown subcommand \"serve\"; there are: generate, bench, score, "))
+      "larder: unknown subcommand \"serve\"; there are: generate, batch, bench, score, "))
       << result.err;
   EXPECT_EQ(std::count(result.err.begin(), result.err.end(), '\n'), 1);
 }
