@@ -5,6 +5,7 @@
 #include <thread>
 
 #include "larder/base/json.h"
+#include "tools/bench_batched.h"
 #include "tools/command.h"
 #include "tools/interrupt.h"
 #include "tools/model_flags.h"
@@ -19,6 +20,10 @@ struct Flags {
   std::vector<int64_t> n_prompt = {512}, n_gen = {64}, n_depth = {0};
   int repetitions = 5;
   std::string output = "table";
+  BatchedBench batched;
+  bool is_batched = false;
+  CLI::Option *has_depth = nullptr, *has_repetitions = nullptr;
+  std::vector<CLI::Option*> of_batched;  // those that say nothing without --batched
 };
 
 // One line of the result: n_prompt tokens after n_depth, or n_gen tokens one by one after n_depth.
@@ -42,6 +47,20 @@ void check(const Flags& flags) {
   if (flags.output != "table" && flags.output != "json" && flags.output != "csv") {
     fail("-o ", in_quotes(flags.output), " is not one of table, json, csv");
   }
+}
+
+int run_batched(Flags& flags) {
+  if (flags.has_depth->count() > 0) fail("-d cannot be used with --batched; -p is the depth");
+  if (flags.output == "csv") fail("-o csv cannot be used with --batched; give table or json");
+  if (flags.model.has_cache->count() == 0) flags.model.cache = "paged";
+  flags.batched.json = flags.output == "json";
+  if (flags.has_repetitions->count() > 0) flags.batched.repetitions = flags.repetitions;
+  return run_batched(flags.batched, flags.model, flags.n_prompt, flags.n_gen);
+}
+
+void refuse_without_batched(const Flags& flags) {
+  for (const CLI::Option* option : flags.of_batched)
+    if (option->count() > 0) fail(option->get_name(), " needs --batched");
 }
 
 std::vector<Test> plan(const Flags& flags, int64_t context) {
@@ -151,8 +170,10 @@ void print(const std::string& output, const Json& results, const std::vector<Tes
   std::cout << std::flush;
 }
 
-int run(const Flags& flags) {
+int run(Flags& flags) {
   check(flags);
+  if (flags.is_batched) return run_batched(flags);
+  refuse_without_batched(flags);
   catch_interrupts();
   LoadedModel loaded(flags.model);
   const std::vector<Test> tests = plan(flags, loaded.model()->info().max_position_embeddings);
@@ -174,6 +195,20 @@ int run(const Flags& flags) {
   return 0;
 }
 
+void add_batched(CLI::App& app, Flags& flags) {
+  app.add_flag("--batched", flags.is_batched,
+               "Several sequences at once over the paged cache, in llama-batched-bench's terms: a "
+               "table, or a JSON object a line");
+  flags.of_batched = {
+      add_list(app, "-b,--sequences", flags.batched.sequences,
+               "With --batched: sequences at once (default 1,4,8,16,32)"),
+      add_number(app, "--shared-prefix", flags.batched.shared_prefix,
+                 "With --batched: prompt tokens that all sequences begin with (default 0)"),
+  };
+  const std::vector<CLI::Option*> of_engine = flags.batched.engine.add_to(app);
+  flags.of_batched.insert(flags.of_batched.end(), of_engine.begin(), of_engine.end());
+}
+
 }  // namespace
 
 void add_bench(CLI::App& parent, std::function<int()>& action) {
@@ -185,13 +220,20 @@ void add_bench(CLI::App& parent, std::function<int()>& action) {
            "Prompt tokens to prefill after the depth (default 512; 0 leaves it out)");
   add_list(app, "-n,--n-gen", flags->n_gen,
            "Tokens to decode one by one after the depth (default 64; 0 leaves it out)");
-  add_list(app, "-d,--n-depth", flags->n_depth, "Tokens in the cache before (default 0)");
-  add_number(app, "-r,--repetitions", flags->repetitions,
-             "Timed runs of each test, after one to warm up (default 5)");
+  flags->has_depth =
+      add_list(app, "-d,--n-depth", flags->n_depth, "Tokens in the cache before (default 0)");
+  flags->has_repetitions =
+      add_number(app, "-r,--repetitions", flags->repetitions,
+                 "Timed runs of each test, after one to warm up (default 5; 1 with --batched)");
   app.add_option("-o,--output", flags->output, "table, json or csv")->capture_default_str();
+  app.add_flag_callback(
+      "--json", [flags] { flags->output = "json"; }, "The same as -o json");
+  add_batched(app, *flags);
   app.footer(
       "avg_ts is the median of the runs.\n\nExample:\n  larder bench -m models/smollm2 -p 512 -n "
-      "64 -d 0,4096 --threads 2 -o json");
+      "64 -d 0,4096 --threads 2 -o json\n  larder bench -m models/smollm2 --batched -p 128 -n 64 "
+      "-b "
+      "1,4,8,16,32");
   app.callback([flags, &action] { action = [flags] { return run(*flags); }; });
 }
 

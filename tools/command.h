@@ -13,6 +13,7 @@ struct Command {
   void (*add)(CLI::App& app, std::function<int()>& action);
 };
 
+void add_batch(CLI::App& app, std::function<int()>& action);
 void add_bench(CLI::App& app, std::function<int()>& action);
 void add_convert(CLI::App& app, std::function<int()>& action);
 void add_generate(CLI::App& app, std::function<int()>& action);

@@ -13,11 +13,11 @@ namespace larder::tools {
 namespace {
 
 constexpr std::array kCommands = {
-    Command{"generate", add_generate}, Command{"bench", add_bench},
-    Command{"score", add_score},       Command{"inspect", add_inspect},
-    Command{"convert", add_convert},   Command{"profile", add_profile},
-    Command{"verify", add_verify},     Command{"plan", add_plan},
-    Command{"top", add_top},
+    Command{"generate", add_generate}, Command{"batch", add_batch},
+    Command{"bench", add_bench},       Command{"score", add_score},
+    Command{"inspect", add_inspect},   Command{"convert", add_convert},
+    Command{"profile", add_profile},   Command{"verify", add_verify},
+    Command{"plan", add_plan},         Command{"top", add_top},
 };
 
 int complain(const std::string& message, int code) {

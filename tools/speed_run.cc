@@ -8,13 +8,10 @@
 #include "tools/interrupt.h"
 
 namespace larder::tools {
-namespace {
 
 int32_t some_id(int64_t i, int64_t vocab) {
   return static_cast<int32_t>((i * 2654435761 + 12345) % vocab);
 }
-
-}  // namespace
 
 SpeedRun::SpeedRun(Session& session)
     : session_(session), vocab_(session.model().info().vocab_size) {

@@ -31,6 +31,9 @@ class SpeedRun {
   std::vector<int64_t> position_;
 };
 
+// The ids that speeds are measured with: spread over the vocabulary.
+int32_t some_id(int64_t i, int64_t vocab);
+
 double median(std::vector<double> values);
 double deviation(const std::vector<double>& values);  // of a sample; 0 for fewer than two
 

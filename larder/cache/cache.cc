@@ -7,7 +7,7 @@
 namespace larder {
 
 std::unique_ptr<Change> KVLayer::adopt(int32_t /*row*/, int64_t /*first_block*/,
-                                       std::span<const BlockPtr> /*blocks*/) {
+                                       std::span<const BlockPtr> /*blocks*/, int64_t /*len*/) {
   fail_as(ErrorKind::kUnsupported, "a ", format(), " layer shares no single blocks");
 }
 
@@ -101,7 +101,7 @@ void Cache::adopt(int32_t row, std::span<const SharedBlocks> layers) {
   size_t next = 0;
   apply_to_all({&layers_}, [&](CacheLayer& layer) {
     const SharedBlocks& of = layers[next++];
-    return layer.as_kv()->adopt(row, of.first_block, of.blocks);
+    return layer.as_kv()->adopt(row, of.first_block, of.blocks, of.len);
   });
 }
 

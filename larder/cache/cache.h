@@ -67,6 +67,7 @@ class Cache {
   struct SharedBlocks {
     int64_t first_block = 0;
     std::vector<BlockPtr> blocks;
+    int64_t len = 0;  // tokens that the row has seen then
   };
   void adopt(int32_t row, std::span<const SharedBlocks> layers);
   void reset() noexcept;

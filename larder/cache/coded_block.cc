@@ -1,7 +1,6 @@
 #include "larder/cache/coded_block.h"
 
 #include <algorithm>
-#include <array>
 #include <cstring>
 
 #include "larder/base/error.h"
@@ -11,7 +10,6 @@ namespace larder {
 namespace {
 
 constexpr int64_t kPartAlignment = 16;
-constexpr int64_t kMostHeadDim = 1024;
 
 int64_t aligned(int64_t bytes) {
   return (bytes + kPartAlignment - 1) / kPartAlignment * kPartAlignment;
@@ -84,8 +82,8 @@ void CodedSide::encode(const DenseSource& from, int32_t head, std::byte* block) 
 
 void CodedSide::encode_token(const DenseSource& from, int32_t head, int64_t slot,
                              std::byte* block) const {
-  std::array<uint8_t, kMostHeadDim> codes;
-  std::array<float, kMaxGroup> x;
+  uint8_t codes[kMostHeadDim];
+  float x[kMaxGroup];
   const std::byte* token = from.data + slot * from.token_stride;
   const auto size = static_cast<int64_t>(dtype_size(from.dtype));
   const int64_t group = side_.quant.channel_group;
@@ -93,32 +91,32 @@ void CodedSide::encode_token(const DenseSource& from, int32_t head, int64_t slot
     const int64_t count = std::min<int64_t>(group, head_dim_ - d);
     for (int64_t i = 0; i < count; ++i)
       x[static_cast<size_t>(i)] = load_stored(token + (d + i) * size, from.dtype);
-    store_scale(encode_group({x.data(), static_cast<size_t>(count)}, format_, codes.data() + d),
-                head, slot, d, block);
+    store_scale(encode_group({x, static_cast<size_t>(count)}, format_, codes + d), head, slot, d,
+                block);
   }
-  pack_codes(codes.data(), head_dim_, format_.bits,
+  pack_codes(codes, head_dim_, format_.bits,
              block + side_.data + head * side_.head_stride + slot * side_.token_stride);
 }
 
 // A range of tokens, channel by channel; then its tokens are packed.
 void CodedSide::encode_range(const DenseSource& from, int32_t head, int64_t range,
                              std::byte* block) const {
-  std::array<uint8_t, kCodedBlock * kMostHeadDim> codes;  // [token, channel]
-  std::array<uint8_t, kCodedBlock> column;
-  std::array<float, kCodedBlock> x;
+  uint8_t codes[kCodedBlock * kMostHeadDim];  // [token, channel]
+  uint8_t column[kCodedBlock];
+  float x[kCodedBlock];
   const auto size = static_cast<int64_t>(dtype_size(from.dtype));
   const int64_t tokens = side_.quant.token_group, first = range * tokens;
   for (int64_t d = 0; d < head_dim_; ++d) {
     for (int64_t i = 0; i < tokens; ++i)
       x[static_cast<size_t>(i)] =
           load_stored(from.data + (first + i) * from.token_stride + d * size, from.dtype);
-    store_scale(encode_group({x.data(), static_cast<size_t>(tokens)}, format_, column.data()), head,
-                first, d, block);
+    store_scale(encode_group({x, static_cast<size_t>(tokens)}, format_, column), head, first, d,
+                block);
     for (int64_t i = 0; i < tokens; ++i)
       codes[static_cast<size_t>(i * head_dim_ + d)] = column[static_cast<size_t>(i)];
   }
   for (int64_t i = 0; i < tokens; ++i)
-    pack_codes(codes.data() + i * head_dim_, head_dim_, format_.bits,
+    pack_codes(codes + i * head_dim_, head_dim_, format_.bits,
                block + side_.data + head * side_.head_stride + (first + i) * side_.token_stride);
 }
 
@@ -146,8 +144,8 @@ void CodedSide::decode(const std::byte* block, int32_t head, int64_t slot, float
     for (int64_t d = 0; d < head_dim_; ++d) out[d] = load_stored(token + d * size, side_.dtype);
     return;
   }
-  std::array<uint8_t, kMostHeadDim> codes;
-  unpack_codes(token, head_dim_, quant.bits, codes.data());
+  uint8_t codes[kMostHeadDim];
+  unpack_codes(token, head_dim_, quant.bits, codes);
   for (int64_t d = 0; d < head_dim_; ++d) {
     const int64_t offset = scale_offset(head, slot, d);
     GroupScale group;

@@ -9,6 +9,7 @@
 namespace larder {
 
 constexpr int32_t kCodedBlock = 64;  // tokens a block; blocks begin at multiples of it
+constexpr int64_t kMostHeadDim = 1024;
 
 // How one of K and V is quantized.
 struct CodeRecipe {

@@ -17,6 +17,8 @@ void convert_layer(const KVLayer& from, KVLayer& to, Allocator& allocator) {
   check_conversion(from, to);
   std::vector<TokenTensors> read;
   std::vector<RowTokens> rows;
+  read.reserve(static_cast<size_t>(from.batch()));
+  rows.reserve(read.capacity());
   for (int32_t row = 0; row < from.batch(); ++row)
     read.push_back(read_tokens(from, row, allocator, "convert"));
   for (int32_t row = 0; row < from.batch(); ++row) {

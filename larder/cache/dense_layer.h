@@ -64,8 +64,8 @@ class DenseLayer final : public KVLayer {
   void check_assign(int64_t first_position, int64_t seq_len) const override;
   int32_t shared_block_size() const override;
   BlockPtr shared_block(int32_t row, int64_t index) const override;
-  std::unique_ptr<Change> adopt(int32_t row, int64_t first_block,
-                                std::span<const BlockPtr> blocks) override;
+  std::unique_ptr<Change> adopt(int32_t row, int64_t first_block, std::span<const BlockPtr> blocks,
+                                int64_t len) override;
   BlockSource* block_source() const override { return source_.get(); }
   int64_t blocks_of(int64_t len, int64_t step) const override;
 

@@ -62,6 +62,7 @@ std::unique_ptr<Change> DenseLayer::load(std::span<const RowImageView> rows) {
   for (const RowTokens& row : tokens)
     check_assign(row.first_position, row.first_position + row.k.shape[1]);
   std::vector<Row> loaded;
+  loaded.reserve(tokens.size());
   for (const RowTokens& row : tokens) loaded.push_back(make_row(row.first_position, row.k, row.v));
   return replace_rows(rows_, std::move(loaded));
 }
@@ -82,6 +83,7 @@ std::unique_ptr<Change> DenseLayer::assign(std::span<const RowTokens> rows) {
     check_assign(row.first_position, row.first_position + len);
   }
   std::vector<Row> assigned;
+  assigned.reserve(rows.size());
   for (const RowTokens& row : rows) {
     const int64_t n = row.k.shape[1], len = row.first_position + n;
     const int64_t skip =
@@ -98,18 +100,19 @@ int32_t DenseLayer::shared_block_size() const {
 
 BlockPtr DenseLayer::shared_block(int32_t row_index, int64_t index) const {
   const Row& row = rows_[static_cast<size_t>(row_index)];
-  LARDER_ASSERT((index + 1) * storage_.block_size <= row.len);
+  LARDER_ASSERT(index * storage_.block_size < row.len);
   if (index * storage_.block_size < row.first) return {};
   return row.blocks[static_cast<size_t>(index - row.first_block)];
 }
 
 std::unique_ptr<Change> DenseLayer::adopt(int32_t row_index, int64_t first_block,
-                                          std::span<const BlockPtr> blocks) {
+                                          std::span<const BlockPtr> blocks, int64_t len) {
   LARDER_ASSERT(row_index >= 0 && seq_len(row_index) == 0);
   Row row;
   row.first_block = first_block;
   row.first = first_block * storage_.block_size;
-  row.len = row.first + static_cast<int64_t>(blocks.size()) * storage_.block_size;
+  row.len = len;
+  LARDER_ASSERT(blocks_up_to(row, len) == blocks.size());
   row.blocks.reserve(std::max(blocks.size(), static_cast<size_t>(storage_.listed_blocks)));
   row.blocks.assign(blocks.begin(), blocks.end());
   check_window_begin(window(), row.first, row.len);

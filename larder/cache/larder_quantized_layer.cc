@@ -1,7 +1,6 @@
 #include "larder/cache/larder_quantized_layer.h"
 
 #include <algorithm>
-#include <array>
 #include <cstring>
 
 #include "larder/base/error.h"
@@ -14,7 +13,6 @@ namespace larder {
 namespace {
 
 constexpr int64_t kBlock = kCodedBlock;
-constexpr int64_t kMostHeadDim = 1024;
 
 int64_t blocks_for(int64_t len) { return (len + kBlock - 1) / kBlock; }
 
@@ -171,7 +169,7 @@ void LarderQuantizedLayer::write(const Exec& exec, Part part, const TensorView& 
                                  const Step& step) const {
   const int64_t dim = spec_.head_dim;
   const bool turns = part == Part::kKey && options_.hadamard;
-  std::array<float, kMostHeadDim> turned;
+  float turned[kMostHeadDim];
   for (int32_t b = 0; b < step.batch; ++b) {
     const Row& row = rows_[static_cast<size_t>(step.slot[b])];
     for (int32_t i = 0; i < step.q_len(b); ++i) {
@@ -182,9 +180,9 @@ void LarderQuantizedLayer::write(const Exec& exec, Part part, const TensorView& 
         const float* from =
             x.as<float>() + (int64_t{step.q_start[b] + i} * spec_.num_kv_heads + head) * dim;
         if (turns) {
-          std::copy_n(from, dim, turned.data());
-          larder::hadamard(turned.data(), 1, dim);
-          from = turned.data();
+          std::copy_n(from, dim, turned);
+          larder::hadamard(turned, 1, dim);
+          from = turned;
         }
         exec.kernels.store(slot(block, part, head, position % kBlock), options_.dtype, from, dim);
       }
@@ -315,15 +313,15 @@ void LarderQuantizedLayer::encode(const CacheBlock& exact, CacheBlock& coded) co
 
 // As stored: keys stay turned.
 void LarderQuantizedLayer::thaw(const CacheBlock& coded, CacheBlock& exact) const {
-  std::array<float, kMostHeadDim> x;
+  float x[kMostHeadDim];
   for (const Part part : {Part::kKey, Part::kValue}) {
     const CodedSide& side = part == Part::kKey ? coded_.k : coded_.v;
     for (int32_t head = 0; head < spec_.num_kv_heads; ++head) {
       for (int64_t i = 0; i < kBlock; ++i) {
-        side.decode(coded.data(), head, i, x.data());
+        side.decode(coded.data(), head, i, x);
         for (int64_t d = 0; d < spec_.head_dim; ++d)
           store_stored(slot(exact, part, head, i) + d * (token_bytes_ / spec_.head_dim),
-                       options_.dtype, x[static_cast<size_t>(d)]);
+                       options_.dtype, x[d]);
       }
     }
   }
@@ -348,17 +346,16 @@ void LarderQuantizedLayer::token_floats(const Row& row, int64_t position, int32_
 void LarderQuantizedLayer::read(int32_t row_index, const TensorView& k, const TensorView& v) const {
   LARDER_ASSERT(k.dtype == options_.dtype && v.dtype == options_.dtype && k.is_contiguous() &&
                 v.is_contiguous());
-  std::array<float, kMostHeadDim> x;
+  float x[kMostHeadDim];
   const int64_t kept = kept_len(row_index);
   for (int64_t i = 0; i < kept; ++i) {
     const Row& row = rows_[static_cast<size_t>(row_index)];
     for (int32_t head = 0; head < spec_.num_kv_heads; ++head) {
       for (const Part part : {Part::kKey, Part::kValue}) {
-        token_floats(row, row.first + i, head, part, x.data());
+        token_floats(row, row.first + i, head, part, x);
         std::byte* to = (part == Part::kKey ? k : v).bytes() + (head * kept + i) * token_bytes_;
         for (int64_t d = 0; d < spec_.head_dim; ++d)
-          store_stored(to + d * (token_bytes_ / spec_.head_dim), options_.dtype,
-                       x[static_cast<size_t>(d)]);
+          store_stored(to + d * (token_bytes_ / spec_.head_dim), options_.dtype, x[d]);
       }
     }
   }

@@ -1,6 +1,5 @@
 // What LarderQuantizedLayer does to whole rows: reordering, cropping, files, conversion.
 #include <algorithm>
-#include <array>
 #include <cstring>
 
 #include "larder/base/error.h"
@@ -15,7 +14,6 @@ namespace larder {
 namespace {
 
 constexpr int64_t kBlock = kCodedBlock;
-constexpr int64_t kMostHeadDim = 1024;
 
 int64_t blocks_for(int64_t len) { return (len + kBlock - 1) / kBlock; }
 
@@ -222,7 +220,7 @@ LarderQuantizedLayer::Row LarderQuantizedLayer::row_of(const RowTokens& tokens) 
       encode(*exact, *row.coded.back());
     } else {
       row.exact.push_back(std::move(exact));
-      exact.reset();
+      exact = BlockPtr();
     }
   }
   return row;
@@ -230,11 +228,11 @@ LarderQuantizedLayer::Row LarderQuantizedLayer::row_of(const RowTokens& tokens) 
 
 // Keys are turned on the way.
 void LarderQuantizedLayer::store(std::byte* to, Part part, const float* x) const {
-  std::array<float, kMostHeadDim> turned;
+  float turned[kMostHeadDim];
   if (part == Part::kKey && options_.hadamard) {
-    std::copy_n(x, spec_.head_dim, turned.data());
-    larder::hadamard(turned.data(), 1, spec_.head_dim);
-    x = turned.data();
+    std::copy_n(x, spec_.head_dim, turned);
+    larder::hadamard(turned, 1, spec_.head_dim);
+    x = turned;
   }
   for (int64_t d = 0; d < spec_.head_dim; ++d)
     store_stored(to + d * (token_bytes_ / spec_.head_dim), options_.dtype, x[d]);

@@ -1,6 +1,5 @@
 // Context shift of LarderQuantizedLayer: which token moves where, and what it becomes.
 #include <algorithm>
-#include <array>
 #include <cstring>
 
 #include "larder/base/error.h"
@@ -14,7 +13,6 @@ namespace larder {
 namespace {
 
 constexpr int64_t kBlock = kCodedBlock;
-constexpr int64_t kMostHeadDim = 1024;
 
 // Where the token that will be at `position` is now.
 int64_t source_of(const ContextShift& shift, int64_t position) {
@@ -94,13 +92,13 @@ BlockPtr LarderQuantizedLayer::shifted_codes(const Row& row, const ContextShift&
 BlockPtr LarderQuantizedLayer::shifted_exact(const Row& row, const ContextShift& shift,
                                              int64_t block, int64_t len) const {
   BlockPtr made = make_exact();
-  std::array<float, kMostHeadDim> x;
+  float x[kMostHeadDim];
   for (int64_t p = kBlock * block; p < std::min(len, kBlock * (block + 1)); ++p) {
     for (int32_t head = 0; head < spec_.num_kv_heads; ++head) {
-      shifted_key(row, shift, p, head, x.data());
-      store(slot(*made, Part::kKey, head, p % kBlock), Part::kKey, x.data());
-      token_floats(row, source_of(shift, p), head, Part::kValue, x.data());
-      store(slot(*made, Part::kValue, head, p % kBlock), Part::kValue, x.data());
+      shifted_key(row, shift, p, head, x);
+      store(slot(*made, Part::kKey, head, p % kBlock), Part::kKey, x);
+      token_floats(row, source_of(shift, p), head, Part::kValue, x);
+      store(slot(*made, Part::kValue, head, p % kBlock), Part::kValue, x);
     }
   }
   return made;

@@ -191,12 +191,14 @@ class KVLayer : public CacheLayer {
   // Sharing of single blocks between rows and a prefix cache, by layers whose rows are lists of
   // equal blocks: tokens a block, 0 for layers that cannot.
   virtual int32_t shared_block_size() const { return 0; }
-  // The block of positions [index * size, (index + 1) * size), all written; null when it is gone.
+  // The block of positions [index * size, (index + 1) * size), of which the row has the first at
+  // least; null when that is gone.
   virtual BlockPtr shared_block(int32_t /*row*/, int64_t /*index*/) const { return {}; }
-  // Prepares that a row without tokens, or a new row, has these blocks, all full. Needs:
-  // shared_block_size() > 0, blocks of this layer's kind that reach back as far as its window.
+  // Prepares that a row without tokens, or a new row, has seen `len` tokens and has these blocks,
+  // which end with the last of them. Needs: shared_block_size() > 0, blocks of this layer's kind
+  // that reach back as far as its window.
   virtual std::unique_ptr<Change> adopt(int32_t row, int64_t first_block,
-                                        std::span<const BlockPtr> blocks);
+                                        std::span<const BlockPtr> blocks, int64_t len);
   // Refuses a row that assign() would refuse: it has seen seq_len tokens and keeps those from
   // first_position on. So a conversion can ask all layers before it changes one.
   virtual void check_assign(int64_t first_position, int64_t seq_len) const = 0;

@@ -3,49 +3,27 @@
 #include <algorithm>
 
 #include "larder/base/error.h"
+#include "larder/cache/shared_blocks.h"
 #include "larder/cache/window.h"
 
 namespace larder {
 namespace {
 
-PagedBlocks* pool_of(const CacheLayer& layer) {
-  BlockSource* source = layer.block_source();
-  return source == nullptr ? nullptr : source->as_paged();
-}
-
-PagedBlocks& shareable_pool(const Cache& cache) {
-  const std::string reason = PrefixCache::why_not(cache);
-  if (!reason.empty()) fail_as(ErrorKind::kUnsupported, "no prefix cache: ", reason);
-  return *pool_of(cache.layer(0));
-}
+constexpr const char* kWhat = "prefix cache";
 
 // Every entry has a block in each layer that keeps all.
 int32_t capacity_of(const Cache& cache) {
   int32_t full = 0;
   for (int32_t l = 0; l < cache.num_layers(); ++l) full += cache.kv(l).sliding_window() == 0;
-  return pool_of(cache.layer(0))->pool(0).num_blocks() / std::max(full, 1);
+  return shared_pool(cache, kWhat).pool(0).num_blocks() / std::max(full, 1);
 }
 
 }  // namespace
 
-std::string PrefixCache::why_not(const Cache& cache) {
-  if (cache.num_layers() == 0) return "the cache has no layers";
-  if (cache.num_cross() > 0) return "cross layers hold a source, not a prefix";
-  for (int32_t l = 0; l < cache.num_layers(); ++l) {
-    const CacheLayer& layer = cache.layer(l);
-    if (const_cast<CacheLayer&>(layer).as_state() != nullptr)
-      return str("layer ", l, " keeps a recurrent state, which has no blocks to share");
-    if (pool_of(layer) == nullptr) return str("layer ", l, " takes no blocks from a pool");
-    if (cache.kv(l).shared_block_size() == 0)
-      return str("blocks of layer ", l, " (", layer.format(), ") change after they are full");
-  }
-  return "";
-}
-
 PrefixCache::PrefixCache(Cache& cache, PrefixIndex::Hash hash)
     : cache_(cache),
       layers_(static_cast<size_t>(cache.num_layers())),
-      pool_(shareable_pool(cache)),
+      pool_(shared_pool(cache, kWhat)),
       block_size_(cache.kv(0).shared_block_size()),
       index_(capacity_of(cache), block_size_, std::move(hash)),
       blocks_(static_cast<size_t>(index_.capacity()) * layers_) {
@@ -101,6 +79,7 @@ void PrefixCache::adopt(int32_t row, std::span<const int32_t> prompt, Chain& cha
   if (blocks == 0) return;
   std::vector<Cache::SharedBlocks> shared(layers_);
   for (size_t l = 0; l < layers_; ++l) {
+    shared[l].len = blocks * block_size_;
     shared[l].first_block = window_start(window_[l], blocks * block_size_) / block_size_;
     for (int64_t i = shared[l].first_block; i < blocks; ++i)
       shared[l].blocks.push_back(blocks_of(found_[static_cast<size_t>(i)])[l]);

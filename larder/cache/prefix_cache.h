@@ -24,14 +24,12 @@ struct PrefixStats {
 // outlive it.
 class PrefixCache {
  public:
-  // Throws Error(kUnsupported) with what why_not() says.
+  // Throws Error(kUnsupported) with what why_no_shared_blocks() says.
   explicit PrefixCache(Cache& cache, PrefixIndex::Hash hash = {});
   ~PrefixCache();
   PrefixCache(const PrefixCache&) = delete;
   PrefixCache& operator=(const PrefixCache&) = delete;
 
-  // Why this cache can have none; empty when it can.
-  static std::string why_not(const Cache& cache);
   int32_t block_size() const { return block_size_; }
 
   // Where a row stands: the entry of its newest full block, and how many it has. Holds a place in

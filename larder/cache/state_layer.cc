@@ -119,7 +119,7 @@ void FixedStateLayer::cancel(const Step& step) noexcept {
 void FixedStateLayer::retire(BlockPtr& block) noexcept {
   if (block && block.use_count() == 1 && spare_.size() < spare_.capacity())
     spare_.push_back(std::move(block));
-  block.reset();
+  block = BlockPtr();
 }
 
 std::unique_ptr<Change> FixedStateLayer::select_rows(std::span<const int32_t> source) {

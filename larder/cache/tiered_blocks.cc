@@ -1,7 +1,6 @@
 #include "larder/cache/tiered_blocks.h"
 
 #include <algorithm>
-#include <array>
 #include <cerrno>
 #include <cstring>
 #include <iterator>
@@ -271,13 +270,13 @@ void TieredBlocks::copy(CacheBlock& to_block, const CacheBlock& from_block, size
   TieredBlock& from = tiered(const_cast<CacheBlock&>(from_block));  // only where it lies changes
   if (from.frame_ && !finish(from)) fail_copy(EIO, false);
   if (to.frame_ && !finish(to)) fail_copy(EIO, false);
-  std::array<std::byte, 4096> between;
+  std::byte between[4096];
   for (size_t done = 0; done < bytes;) {
     const size_t at = offset + done;
-    const size_t n = from.frame_ ? bytes - done : std::min(bytes - done, between.size());
-    const std::byte* source = from.frame_ ? from.data_ + at : between.data();
+    const size_t n = from.frame_ ? bytes - done : std::min(bytes - done, sizeof between);
+    const std::byte* source = from.frame_ ? from.data_ + at : between;
     if (!from.frame_) {
-      const int error = file_->read(from.place() + static_cast<int64_t>(at), between.data(), n);
+      const int error = file_->read(from.place() + static_cast<int64_t>(at), between, n);
       if (error != 0) fail_copy(error, false);
     }
     if (to.frame_) {

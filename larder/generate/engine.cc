@@ -46,9 +46,13 @@ Engine::Engine(std::shared_ptr<const Model> model, const EngineOptions& options,
       session_(std::move(model), options.session, allocator, registry),
       prefix_cache_(options.prefix_cache ? std::make_unique<PrefixCache>(session_.cache())
                                          : nullptr),
-      prefixes_(prefix_view()),
+      swap_(options.swap_folder
+                ? std::make_unique<SwapSpace>(
+                      session_.cache(), std::make_unique<TemporaryBlockFile>(*options.swap_folder))
+                : nullptr),
+      beginnings_(beginning_view()),
       pool_(view_of_pool(session_.cache(), prefix_cache_.get())),
-      scheduler_(options.scheduler, *pool_, prefixes_.get()),
+      scheduler_(options.scheduler, *pool_, beginnings_.get()),
       slots_(session_.cache()),
       sampler_scratch_(static_cast<size_t>(session_.model().info().vocab_size)) {
   const ModelInfo& info = session_.model().info();
@@ -143,6 +147,7 @@ bool Engine::preempt(int64_t id, int32_t sample) {
 
 void Engine::preempt_row(Sample& sample) {
   ++stats_.preemptions;
+  put_aside(sample);
   if (recorder_) recorder_->gives_back(PoolEventKind::kPreempt, sample);
   take_back(sample);
 }
@@ -379,6 +384,7 @@ void Engine::end(Sample& sample, std::string_view error) {
     recorder_->gives_back(PoolEventKind::kEnd, sample, finish_reason_name(result.finish_reason));
   }
   if (sample.slot >= 0) take_back(sample);
+  if (swap_) swap_->drop(sample.aside);
   if (sample.queued) scheduler_.remove(sample.id);
   if (sample.leads) stop_leading(sample);
   ++stats_.finished[static_cast<size_t>(result.finish_reason)];

@@ -4,6 +4,7 @@
 
 #include <array>
 #include <chrono>
+#include <filesystem>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -12,6 +13,7 @@
 #include <vector>
 
 #include "larder/cache/prefix_cache.h"
+#include "larder/cache/swap_space.h"
 #include "larder/generate/row_output.h"
 #include "larder/generate/scheduler.h"
 #include "larder/generate/session.h"
@@ -57,6 +59,9 @@ struct EngineOptions {
   SchedulerOptions scheduler = {};
   // Keeps full blocks of prompts and answers for requests that begin alike (paged cache).
   bool prefix_cache = false;
+  // Where rows that are preempted stand aside, to come back as they were (paged cache); empty: the
+  // system's temporary folder. Without it they are computed again.
+  std::optional<std::filesystem::path> swap_folder = {};
   MakeTokenText make_text = {};  // none: ids only
   std::function<EngineClock::time_point()> now = EngineClock::now;
   // Told of every request, block and step (EventLog writes them down). Must outlive the engine.
@@ -68,8 +73,9 @@ struct EngineStats {
   int64_t submitted = 0;
   std::array<int64_t, kNumFinishReasons> finished = {};  // by FinishReason
   int64_t steps = 0;                                     // forwards that were done
-  int64_t no_room = 0;      // forwards that found no room and were planned again
-  int64_t preemptions = 0;  // rows that were emptied to be computed again
+  int64_t no_room = 0;                      // forwards that found no room and were planned again
+  int64_t preemptions = 0;                  // rows that were emptied for others
+  int64_t swapped_out = 0, swapped_in = 0;  // those of them that stood aside, and came back
   int64_t tokens_fed = 0, new_tokens = 0;
   int64_t waiting = 0, preempted = 0, in_prompt = 0, decoding = 0;
   int64_t num_blocks = 0, free_blocks = 0;  // PoolView::kUnbounded where they are not counted
@@ -93,7 +99,7 @@ struct EngineStats {
 class Engine {
  public:
   // Throws Error for options that make no sense, for encoder-decoder models, and for a prefix cache
-  // where the cache cannot have one (with the reason).
+  // or swapping where the cache cannot have them (with the reason).
   Engine(std::shared_ptr<const Model> model, const EngineOptions& options, Allocator& allocator,
          const CacheRegistry& registry = CacheRegistry());
   ~Engine();
@@ -128,7 +134,7 @@ class Engine {
  private:
   struct Sample;
   class Busy;
-  class Prefixes;
+  class Beginnings;
   class Recorder;
   Sample* find(int64_t id);
   void check(const EngineRequest& asked, int64_t prompt_tokens, int64_t limit) const;
@@ -136,8 +142,10 @@ class Engine {
   void end_those_due(EngineClock::time_point now);
   TensorView forward();
   void plan_step(int64_t max_tokens);
-  std::unique_ptr<PrefixView> prefix_view();
+  std::unique_ptr<BeginningView> beginning_view();
   void take_row(Sample& sample);
+  void put_aside(Sample& sample);
+  bool take_in(Sample& sample);
   void record_blocks(Sample& sample);
   void preempt_row(Sample& sample);
   void take_back(Sample& sample);
@@ -159,7 +167,8 @@ class Engine {
   EngineOptions options_;
   Session session_;
   std::unique_ptr<PrefixCache> prefix_cache_;  // null: none
-  std::unique_ptr<PrefixView> prefixes_;
+  std::unique_ptr<SwapSpace> swap_;            // null: none
+  std::unique_ptr<BeginningView> beginnings_;
   std::unique_ptr<PoolView> pool_;
   Scheduler scheduler_;
   Slots slots_;

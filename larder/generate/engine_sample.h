@@ -17,6 +17,7 @@ struct Engine::Sample {
   int32_t slot = -1;
   int64_t fed = 0;
   PrefixCache::Chain chain = {};  // of the row's full blocks, where prefixes are cached
+  SwapSpace::Row aside = {};      // what its row held when it was preempted
   bool leads = false;             // others of the request begin with a copy of its row
   bool follows = false;           // begins with a copy of another one's
   bool queued = false;            // the scheduler knows it

@@ -26,13 +26,18 @@ class UnboundedPool final : public PoolView {
   int64_t blocks_for(int64_t /*len*/) const override { return 0; }
 };
 
-// What a scheduler knows of prefixes that are cached; see PrefixCache.
-class PrefixView {
+// What a scheduler knows of tokens that need not be computed: prefixes that are cached, rows that
+// were put aside.
+struct Beginning {
+  int64_t tokens = 0;
+  bool shared = true;  // takes no blocks: another one has them
+};
+class BeginningView {
  public:
-  virtual ~PrefixView() = default;
-  // Tokens that the waiting request would begin with; nullopt: it should wait, since one that runs
-  // is computing more of them right now.
-  virtual std::optional<int64_t> cached_tokens(int64_t id) = 0;
+  virtual ~BeginningView() = default;
+  // Of them, those that the waiting request would begin with; nullopt: it should wait, since one
+  // that runs is computing more of them right now.
+  virtual std::optional<Beginning> beginning(int64_t id) = 0;
   // The request begins: gives it a row with those tokens, and says how many.
   virtual int64_t begin(int64_t id) = 0;
 };

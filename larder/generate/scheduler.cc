@@ -41,8 +41,9 @@ std::string_view scheduler_name(SchedulerKind kind) {
   return kind == SchedulerKind::kFifo ? "fifo" : "prefill_first";
 }
 
-Scheduler::Scheduler(const SchedulerOptions& options, const PoolView& pool, PrefixView* prefixes)
-    : options_(options), pool_(pool), prefixes_(prefixes) {
+Scheduler::Scheduler(const SchedulerOptions& options, const PoolView& pool,
+                     BeginningView* beginnings)
+    : options_(options), pool_(pool), beginnings_(beginnings) {
   check(options_);
   const auto rows = static_cast<size_t>(std::min(options_.max_running, kMostExpectedRows));
   running_.reserve(rows);
@@ -93,11 +94,12 @@ void Scheduler::give(const Entry& entry, FunctionRef<int64_t(int64_t)> step_limi
 void Scheduler::admit(FunctionRef<int64_t(int64_t)> step_limit) {
   while (budget_ > 0 && !waiting_.empty()) {
     Entry entry = waiting_.front();
-    const auto cached = prefixes_ ? prefixes_->cached_tokens(entry.id) : std::optional<int64_t>(0);
-    if (!cached || !may_begin(entry, *cached)) return;
+    const auto beginning =
+        beginnings_ ? beginnings_->beginning(entry.id) : std::optional<Beginning>(Beginning{});
+    if (!beginning || !may_begin(entry, beginning->shared ? beginning->tokens : 0)) return;
     waiting_.erase(waiting_.begin());
     entry.state = State::kPrefill;
-    if (prefixes_) entry.held = prefixes_->begin(entry.id);
+    if (beginnings_) entry.held = beginnings_->begin(entry.id);
     insert(running_, entry);
     give(entry, step_limit);
   }
@@ -105,14 +107,14 @@ void Scheduler::admit(FunctionRef<int64_t(int64_t)> step_limit) {
 
 // The first one that cannot begin now holds up those behind it, or small ones would pass it for
 // ever.
-bool Scheduler::may_begin(const Entry& entry, int64_t cached) const {
+bool Scheduler::may_begin(const Entry& entry, int64_t shared) const {
   if (running_.empty()) return true;
   int32_t rows = rows_of(entry);
   for (const Entry& other : running_) rows += rows_of(other);
   if (held_back_ || rows > options_.max_running) return false;
   const int64_t blocks = pool_.num_blocks();
   if (blocks == PoolView::kUnbounded) return true;
-  const int64_t need = pool_.blocks_for(entry.known + 1) - pool_.blocks_for(cached) +
+  const int64_t need = pool_.blocks_for(entry.known + 1) - pool_.blocks_for(shared) +
                        (rows_of(entry) - 1) * pool_.blocks_for(1);
   const auto margin =
       static_cast<int64_t>(std::ceil(options_.safety_margin * static_cast<double>(blocks)));

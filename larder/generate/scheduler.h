@@ -42,9 +42,10 @@ struct SchedulerOptions {
 // Not thread-safe. Allocates in add(), and nothing in plan(), fed() and grew().
 class Scheduler {
  public:
-  // Throws Error for numbers that make no sense. The views must outlive this; `prefixes` null: none
-  // are cached.
-  Scheduler(const SchedulerOptions& options, const PoolView& pool, PrefixView* prefixes = nullptr);
+  // Throws Error for numbers that make no sense. The views must outlive this; `beginnings` null:
+  // there are none.
+  Scheduler(const SchedulerOptions& options, const PoolView& pool,
+            BeginningView* beginnings = nullptr);
 
   struct Arrival {
     int64_t id = 0;      // later requests have greater ones
@@ -100,7 +101,7 @@ class Scheduler {
   void share_out(State state, FunctionRef<int64_t(int64_t)> step_limit);
   void give(const Entry& entry, FunctionRef<int64_t(int64_t)> step_limit);
   void admit(FunctionRef<int64_t(int64_t)> step_limit);
-  bool may_begin(const Entry& entry, int64_t cached) const;
+  bool may_begin(const Entry& entry, int64_t shared) const;
   int64_t blocks_promised() const;
   int32_t rows_of(const Entry& entry) const;
   void send_back(size_t index);
@@ -108,7 +109,7 @@ class Scheduler {
 
   const SchedulerOptions options_;
   const PoolView& pool_;
-  PrefixView* const prefixes_;
+  BeginningView* const beginnings_;
   std::vector<Entry> running_, waiting_;  // each in its order
   std::vector<Share> shares_;
   int64_t budget_ = 0;  // tokens left in the step that is planned

@@ -168,6 +168,7 @@ KVBytes planned_kv_bytes(const KVPlanConfig& config, const KVLoad& load) {
   Walk walk(count_layers(load.kind, specs, options));
   prefill(walk, load.batch, load.tokens - load.new_tokens);
   std::vector<RowStep> next;
+  next.reserve(static_cast<size_t>(load.batch));
   for (int32_t row = 0; row < load.batch; ++row) next.push_back({row, 1});
   for (int64_t i = 0; i < load.new_tokens; ++i) walk.step(next);
   return walk.result();

@@ -7,6 +7,7 @@
 
 #include "larder/base/error.h"
 #include "larder/cache/registry.h"
+#include "larder/cache/shared_blocks.h"
 #include "tests/support/cache_contents.h"
 #include "tests/support/error_of.h"
 #include "tests/support/machine.h"
@@ -199,7 +200,7 @@ TEST_F(Prefixes, AHoleInAWindowEndsThePrefixBeforeIt) {
 TEST_F(Prefixes, CachesThatCannotShareBlocksSayWhy) {
   const auto reason = [&](const char* kind, const std::string& config,
                           std::vector<LayerSpec> specs = {kFull}) {
-    return PrefixCache::why_not(make(config, std::move(specs), kind));
+    return why_no_shared_blocks(make(config, std::move(specs), kind));
   };
   EXPECT_EQ(reason("paged", ""), "");
   EXPECT_NE(reason("dynamic", "").find("pool"), std::string::npos);

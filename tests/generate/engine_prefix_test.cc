@@ -100,6 +100,37 @@ TEST_P(EnginePrefixes, Case27_WhatWasPreemptedFindsItsBlocksAgain) {
   }
 }
 
+TEST_P(EnginePrefixes, Case27_WhatStoodAsideComesBackWithoutBeingComputedAgain) {
+  fixture_.options.prefix_cache = false;
+  fixture_.options.swap_folder.emplace();
+  const Request request = fixture_.ask(fixture_.prompt(21, 9), 10);
+  const Result expected = fixture_.alone(request);
+  for (int at = 1; at < 10; ++at) {
+    const auto engine = fixture_.engine();
+    const int64_t id = engine->submit(log_.watch(request));
+    for (int i = 0; i < at; ++i) engine->step();
+    ASSERT_TRUE(engine->preempt(id));
+    EXPECT_EQ(engine->stats().free_blocks, engine->stats().num_blocks);
+    run_checked(*engine);
+    expect_result(log_.of(id), expected, str("put aside after ", at));
+    EXPECT_EQ(engine->stats().swapped_in, 1);
+    EXPECT_EQ(engine->stats().tokens_fed, 21 + 10 - 1);
+    expect_all_free(*engine);
+    log_ = {};
+  }
+}
+
+TEST_P(EnginePrefixes, WhatIsCancelledWhileItStandsAsideLeavesNothing) {
+  fixture_.options.swap_folder.emplace();
+  const auto engine = fixture_.engine();
+  const int64_t id = engine->submit(log_.watch(fixture_.ask(fixture_.prompt(9, 2), 10)));
+  for (int i = 0; i < 3; ++i) engine->step();
+  ASSERT_TRUE(engine->preempt(id));
+  EXPECT_TRUE(engine->cancel(id));
+  EXPECT_FALSE(engine->step());
+  expect_all_free(*engine);
+}
+
 TEST_P(EnginePrefixes, InAPoolThatIsTooSmallForAllTheTokensStayTheSame) {
   fixture_.use_pool(4, 16);
   std::vector<Request> requests = alike(20, 4), others = alike(8, 4);

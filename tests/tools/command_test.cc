@@ -32,7 +32,7 @@ const Arguments kGenerate = {
 
 TEST(Command, HelpOfEverySubcommandShowsAnExample) {
   for (const char* name :
-       {"generate", "bench", "score", "inspect", "convert", "profile", "plan", "top"}) {
+       {"generate", "batch", "bench", "score", "inspect", "convert", "profile", "plan", "top"}) {
     const CommandResult result = run_larder({name, "--help"});
     EXPECT_EQ(result.code, 0);
     EXPECT_NE(result.out.find(str("Example:\n  larder ", name)), std::string::npos) << result.out;
@@ -52,7 +52,7 @@ TEST(Command, AnUnknownSubcommandIsNamed) {
   const CommandResult result = run_larder({"serve"});
   EXPECT_EQ(result.code, 2);
   EXPECT_TRUE(result.err.starts_with(
-      "larder: unknown subcommand \"serve\"; there are: generate, bench, score, "))
+      "larder: unknown subcommand \"serve\"; there are: generate, batch, bench, score, "))
       << result.err;
   EXPECT_EQ(std::count(result.err.begin(), result.err.end(), '\n'), 1);
 }

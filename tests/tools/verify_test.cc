@@ -134,7 +134,7 @@ TEST_F(VerifyKV, WithoutAListItComparesQuantizedFormats) {
 }
 
 TEST_F(VerifyKV, FlagsThatMakeNoSenseAreRefusedInOneLine) {
-  for (const Arguments& flags : {Arguments{"--format", "paged"},
+  for (const Arguments& flags : {Arguments{"--format", "absent"},
                                  {"--format", "quantized:{"},
                                  {"--tokens", "-1"},
                                  {"--tokens", "1"},

@@ -1,4 +1,7 @@
-// Case 49: threads, lifetimes, and what stays behind.
+// Generations and engines on several threads. A program of its own, which the thread sanitizer
+// builds. Case 49: threads, lifetimes, and what stays behind.
+#include "larder/generate/generation.h"
+
 #include <gtest/gtest.h>
 #include <malloc.h>
 
@@ -7,7 +10,6 @@
 
 #include "larder/base/error.h"
 #include "larder/generate/engine.h"
-#include "larder/generate/generation.h"
 #include "tests/support/logits_run.h"
 #include "tests/support/sanitized.h"
 #include "tests/support/temp_folder.h"
