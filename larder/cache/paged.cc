@@ -15,15 +15,14 @@ namespace {
 
 constexpr int32_t kMostListed = 4096;  // blocks a row that lists have room for from the start
 
-// The pool for these sizes; see PagedConfig for who says how many blocks there are.
-std::shared_ptr<PagedBlocks> make_pool(const PagedConfig& config, std::vector<PagedSize> sizes,
-                                       Allocator& allocator) {
-  std::ranges::sort(sizes, {}, &PagedSize::bytes);
-  int64_t blocks = 0;
-  for (const PagedSize& size : sizes) blocks = std::max<int64_t>(blocks, size.num_blocks);
-  if (blocks > INT32_MAX)
-    fail("cache_config: num_blocks ", config.num_blocks, " makes too many blocks");
-  return std::make_shared<PagedBlocks>(allocator, sizes);
+// Blocks of all layers, as a pool numbers them.
+int32_t of_all_layers(int64_t blocks, int64_t num_layers) {
+  const int64_t all = checked_mul(blocks, num_layers);
+  if (all > INT32_MAX) {
+    fail("cache_config: a pool of ", blocks, " blocks for each of ", num_layers,
+         " layers; all together must be at most ", INT32_MAX);
+  }
+  return static_cast<int32_t>(all);
 }
 
 int64_t exact_bytes(const LayerSpec& spec, DType dtype, int64_t tokens) {
@@ -46,26 +45,23 @@ CacheLayers make_paged_layers(std::span<const LayerSpec> specs, const CacheOptio
   CacheLayers layers;
   if (specs.empty()) return layers;
   const int64_t exact = most_exact_bytes(specs, options.dtype, config.block_size);
-  std::vector<CodedBlock> coded;
   int64_t code_bytes = 0;
   for (size_t i = 0; config.quantized && i < specs.size(); ++i) {
-    coded.emplace_back(specs[i], options.dtype, config.quantized->key[i],
-                       config.quantized->value[i]);
-    code_bytes = std::max(code_bytes, coded.back().bytes());
+    const CodedBlock coded(specs[i], options.dtype, config.quantized->key[i],
+                           config.quantized->value[i]);
+    code_bytes = std::max(code_bytes, coded.bytes());
   }
   const auto num_layers = static_cast<int64_t>(specs.size());
   config.resolve(num_layers, exact, code_bytes, memory.allocator);
   std::vector<PagedSize> sizes;
-  const auto of_all = [&](int64_t blocks) {
-    return static_cast<int32_t>(std::min<int64_t>(checked_mul(blocks, num_layers), INT32_MAX));
+  const auto add = [&](int64_t bytes, int64_t blocks, const char* what) {
+    sizes.push_back({static_cast<size_t>(bytes), of_all_layers(blocks, num_layers), what});
   };
-  if (!config.quantized) {
-    sizes = {{static_cast<size_t>(exact), of_all(config.num_blocks), "blocks"}};
-  } else {
-    sizes = {{static_cast<size_t>(code_bytes), of_all(config.num_blocks), "blocks of codes"},
-             {static_cast<size_t>(exact), of_all(config.num_exact_blocks), "exact blocks"}};
-  }
-  const auto pool = make_pool(config, std::move(sizes), memory.allocator);
+  if (config.quantized) add(code_bytes, config.num_blocks, "blocks of codes");
+  add(exact, config.quantized ? config.num_exact_blocks : config.num_blocks,
+      config.quantized ? "exact blocks" : "blocks");
+  std::ranges::sort(sizes, {}, &PagedSize::bytes);
+  const auto pool = std::make_shared<PagedBlocks>(memory.allocator, sizes);
   const DenseStorage storage{
       config.block_size, DenseStorage::kUnbounded, options.rollback,
       static_cast<int32_t>(std::min<int64_t>(config.num_blocks, kMostListed))};

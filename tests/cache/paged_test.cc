@@ -165,6 +165,8 @@ TEST_F(Paged, ASettingThatMakesNoSenseIsRefusedByName) {
   const std::string both = refusal(R"({"block_size":16,"quantized":{}})");
   EXPECT_NE(both.find("16"), std::string::npos);
   EXPECT_NE(both.find("64"), std::string::npos);
+  EXPECT_NE(refusal(R"({"num_blocks":2000000000})").find("2000000000 blocks for each of 2 layers"),
+            std::string::npos);
   EXPECT_NE(refusal(R"({"quantized":{"backend":"hqq"}})").find("hqq"), std::string::npos);
   EXPECT_EQ(tracking_.total().live, 0u);
 }
