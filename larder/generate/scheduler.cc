@@ -94,9 +94,10 @@ void Scheduler::give(const Entry& entry, FunctionRef<int64_t(int64_t)> step_limi
 void Scheduler::admit(FunctionRef<int64_t(int64_t)> step_limit) {
   while (budget_ > 0 && !waiting_.empty()) {
     Entry entry = waiting_.front();
+    if (!has_rows_for(entry)) return;  // asked first: a beginning is searched for in the prompt
     const auto beginning =
         beginnings_ ? beginnings_->beginning(entry.id) : std::optional<Beginning>(Beginning{});
-    if (!beginning || !may_begin(entry, beginning->shared ? beginning->tokens : 0)) return;
+    if (!beginning || !has_blocks_for(entry, beginning->shared ? beginning->tokens : 0)) return;
     waiting_.erase(waiting_.begin());
     entry.state = State::kPrefill;
     if (beginnings_) entry.held = beginnings_->begin(entry.id);
@@ -107,13 +108,16 @@ void Scheduler::admit(FunctionRef<int64_t(int64_t)> step_limit) {
 
 // The first one that cannot begin now holds up those behind it, or small ones would pass it for
 // ever.
-bool Scheduler::may_begin(const Entry& entry, int64_t shared) const {
+bool Scheduler::has_rows_for(const Entry& entry) const {
   if (running_.empty()) return true;
   int32_t rows = rows_of(entry);
   for (const Entry& other : running_) rows += rows_of(other);
-  if (held_back_ || rows > options_.max_running) return false;
+  return !held_back_ && rows <= options_.max_running;
+}
+
+bool Scheduler::has_blocks_for(const Entry& entry, int64_t shared) const {
   const int64_t blocks = pool_.num_blocks();
-  if (blocks == PoolView::kUnbounded) return true;
+  if (running_.empty() || blocks == PoolView::kUnbounded) return true;
   const int64_t need = pool_.blocks_for(entry.known + 1) - pool_.blocks_for(shared) +
                        (rows_of(entry) - 1) * pool_.blocks_for(1);
   const auto margin =

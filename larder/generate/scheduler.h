@@ -101,7 +101,8 @@ class Scheduler {
   void share_out(State state, FunctionRef<int64_t(int64_t)> step_limit);
   void give(const Entry& entry, FunctionRef<int64_t(int64_t)> step_limit);
   void admit(FunctionRef<int64_t(int64_t)> step_limit);
-  bool may_begin(const Entry& entry, int64_t shared) const;
+  bool has_rows_for(const Entry& entry) const;
+  bool has_blocks_for(const Entry& entry, int64_t shared) const;
   int64_t blocks_promised() const;
   int32_t rows_of(const Entry& entry) const;
   void send_back(size_t index);
