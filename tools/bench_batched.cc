@@ -7,6 +7,7 @@
 
 #include "larder/base/error.h"
 #include "larder/base/json.h"
+#include "larder/cache/coded_block.h"
 #include "tools/interrupt.h"
 #include "tools/speed_run.h"
 
@@ -138,9 +139,8 @@ class Runner {
 };
 
 int64_t tokens_of_pool(const Engine& engine) {
-  constexpr int32_t kCodedBlock = 64;  // quantized blocks are never shared, and of one size
   const Cache& cache = engine.session().cache();
-  const int32_t shared = cache.kv(0).shared_block_size();
+  const int32_t shared = cache.kv(0).shared_block_size();  // 0: quantized blocks, all of one size
   return engine.pool().num_blocks() / cache.num_layers() * (shared > 0 ? shared : kCodedBlock);
 }
 

@@ -41,8 +41,8 @@ void PagedBlocks::watch(PoolEvents* events) {
 }
 
 int32_t PagedBlocks::number_of(const CacheBlock& block) const {
-  const Place place = place_of(block);
-  return sizes_[place.size].first + place.id;
+  const auto& own = static_cast<const Block&>(block);
+  return own.home_.first + own.id_;
 }
 
 int32_t PagedBlocks::num_blocks() const {
@@ -74,17 +74,6 @@ void PagedBlocks::copy(CacheBlock& to, const CacheBlock& from, size_t offset, si
   if (events_ == nullptr || bytes == 0 || offset != 0) return;
   const int32_t numbers[] = {number_of(from), number_of(to)};
   events_->on_event({.kind = PoolEventKind::kCopy, .blocks = numbers});
-}
-
-PagedBlocks::Place PagedBlocks::place_of(const CacheBlock& block) const {
-  for (size_t i = 0; i < sizes_.size(); ++i) {
-    const Size& size = sizes_[i];
-    const std::byte* begin = size.memory.data();
-    if (block.data() >= begin && block.data() < begin + size.memory.size())
-      return {i, static_cast<int32_t>(static_cast<size_t>(block.data() - begin) / size.bytes)};
-  }
-  LARDER_ASSERT(false && "a block of this pool");
-  return {};
 }
 
 int32_t PagedBlocks::holders(size_t size, int32_t id) const {

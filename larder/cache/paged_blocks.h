@@ -42,19 +42,13 @@ class PagedBlocks final : public BlockSource {
   // or be taken away.
   void watch(PoolEvents* events);
   PoolEvents* watcher() const { return events_; }
-  // A block's number among those of all sizes, as events have it.
+  // A block's number among those of all sizes, as events have it. Needs: a block of this pool.
   int32_t number_of(const CacheBlock& block) const;
   int32_t num_blocks() const;  // of all sizes
 
   size_t num_sizes() const { return sizes_.size(); }
   const BlockPool& pool(size_t size) const { return sizes_[size].pool; }
   size_t block_bytes(size_t size) const { return sizes_[size].bytes; }
-  // Which size a block is of, and its number there.
-  struct Place {
-    size_t size;
-    int32_t id;
-  };
-  Place place_of(const CacheBlock& block) const;
   int32_t holders(size_t size, int32_t id) const;  // how many have it; 0 = free
 
  private:

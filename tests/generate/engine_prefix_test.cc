@@ -1,6 +1,8 @@
 // Engines that keep the blocks of prompts for requests that begin alike.
 #include <gtest/gtest.h>
 
+#include <functional>
+
 #include "larder/base/error.h"
 #include "tests/support/engine_fixture.h"
 
@@ -28,6 +30,23 @@ class EnginePrefixes : public ::testing::TestWithParam<const char*> {
   void expect_alone(const std::vector<Request>& requests, const std::vector<int64_t>& ids) {
     for (size_t i = 0; i < ids.size(); ++i)
       expect_result(log_.of(ids[i]), fixture_.alone(requests[i]), str("request ", i));
+  }
+  // A request of 21 prompt and 10 new tokens that loses its row once, after each number of steps.
+  using Look = std::function<void(const Engine&)>;
+  void preempt_after_every_step(const Look& when_preempted, const Look& at_the_end) {
+    const Request request = fixture_.ask(fixture_.prompt(21, 9), 10);
+    const Result expected = fixture_.alone(request);
+    for (int at = 1; at < 10; ++at) {
+      const auto engine = fixture_.engine();
+      const int64_t id = engine->submit(log_.watch(request));
+      for (int i = 0; i < at; ++i) engine->step();
+      ASSERT_TRUE(engine->preempt(id));
+      when_preempted(*engine);
+      run_checked(*engine);
+      expect_result(log_.of(id), expected, str("preempted after ", at));
+      at_the_end(*engine);
+      log_ = {};
+    }
   }
 
   EngineFixture fixture_;
@@ -86,38 +105,23 @@ TEST_P(EnginePrefixes, Case31_TenantsWithSaltsOfTheirOwnShareNothingAndSettingsD
 }
 
 TEST_P(EnginePrefixes, Case27_WhatWasPreemptedFindsItsBlocksAgain) {
-  const Request request = fixture_.ask(fixture_.prompt(21, 9), 10);
-  const Result expected = fixture_.alone(request);
-  for (int at = 1; at < 10; ++at) {
-    const auto engine = fixture_.engine();
-    const int64_t id = engine->submit(log_.watch(request));
-    for (int i = 0; i < at; ++i) engine->step();
-    ASSERT_TRUE(engine->preempt(id));
-    run_checked(*engine);
-    expect_result(log_.of(id), expected, str("preempted after ", at));
-    EXPECT_GE(engine->stats().prefixes.hit_tokens, 20);
-    log_ = {};
-  }
+  preempt_after_every_step(
+      [](const Engine&) {},
+      [](const Engine& engine) { EXPECT_GE(engine.stats().prefixes.hit_tokens, 20); });
 }
 
 TEST_P(EnginePrefixes, Case27_WhatStoodAsideComesBackWithoutBeingComputedAgain) {
   fixture_.options.prefix_cache = false;
   fixture_.options.swap_folder.emplace();
-  const Request request = fixture_.ask(fixture_.prompt(21, 9), 10);
-  const Result expected = fixture_.alone(request);
-  for (int at = 1; at < 10; ++at) {
-    const auto engine = fixture_.engine();
-    const int64_t id = engine->submit(log_.watch(request));
-    for (int i = 0; i < at; ++i) engine->step();
-    ASSERT_TRUE(engine->preempt(id));
-    EXPECT_EQ(engine->stats().free_blocks, engine->stats().num_blocks);
-    run_checked(*engine);
-    expect_result(log_.of(id), expected, str("put aside after ", at));
-    EXPECT_EQ(engine->stats().swapped_in, 1);
-    EXPECT_EQ(engine->stats().tokens_fed, 21 + 10 - 1);
-    expect_all_free(*engine);
-    log_ = {};
-  }
+  preempt_after_every_step(
+      [](const Engine& engine) {
+        EXPECT_EQ(engine.stats().free_blocks, engine.stats().num_blocks);
+      },
+      [](const Engine& engine) {
+        EXPECT_EQ(engine.stats().swapped_in, 1);
+        EXPECT_EQ(engine.stats().tokens_fed, 21 + 10 - 1);
+        expect_all_free(engine);
+      });
 }
 
 TEST_P(EnginePrefixes, WhatIsCancelledWhileItStandsAsideLeavesNothing) {
