@@ -12,6 +12,12 @@ PagedBlocks* pool_of(const CacheLayer& layer) {
 
 }  // namespace
 
+PagedBlocks* paged_pool_of(const Cache& cache) {
+  for (int32_t l = 0; l < cache.num_layers(); ++l)
+    if (PagedBlocks* const pool = pool_of(cache.layer(l))) return pool;
+  return nullptr;
+}
+
 std::string why_no_shared_blocks(const Cache& cache) {
   if (cache.num_layers() == 0) return "the cache has no layers";
   if (cache.num_cross() > 0) return "cross layers hold a source, not a prefix";
@@ -30,7 +36,7 @@ std::string why_no_shared_blocks(const Cache& cache) {
 PagedBlocks& shared_pool(const Cache& cache, std::string_view what) {
   const std::string reason = why_no_shared_blocks(cache);
   if (!reason.empty()) fail_as(ErrorKind::kUnsupported, "no ", what, ": ", reason);
-  return *pool_of(cache.layer(0));
+  return *paged_pool_of(cache);
 }
 
 }  // namespace larder

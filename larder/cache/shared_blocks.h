@@ -9,6 +9,9 @@
 
 namespace larder {
 
+// The pool that layers of the cache take their blocks from; null where none does.
+PagedBlocks* paged_pool_of(const Cache& cache);
+
 // Why this cache is none of those; empty when it is one.
 std::string why_no_shared_blocks(const Cache& cache);
 

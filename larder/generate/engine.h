@@ -187,7 +187,4 @@ class Engine {
 // count as free.
 std::unique_ptr<PoolView> view_of_pool(const Cache& cache, const PrefixCache* prefixes = nullptr);
 
-// The pool that its layers take blocks from; null where they take none from one.
-PagedBlocks* paged_pool_of(const Cache& cache);
-
 }  // namespace larder

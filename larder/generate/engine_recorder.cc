@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "larder/cache/shared_blocks.h"
+
 namespace larder {
 
 Engine::Recorder::Recorder(Engine& engine, PoolEvents& sink)

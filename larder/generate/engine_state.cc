@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "larder/base/error.h"
+#include "larder/cache/shared_blocks.h"
 #include "larder/generate/engine_sample.h"
 
 namespace larder {

@@ -1,5 +1,6 @@
 #include "larder/generate/pool_view.h"
 
+#include "larder/cache/shared_blocks.h"
 #include "larder/generate/engine.h"
 
 namespace larder {
@@ -31,14 +32,6 @@ class PagedView final : public PoolView {
 };
 
 }  // namespace
-
-PagedBlocks* paged_pool_of(const Cache& cache) {
-  for (int32_t l = 0; l < cache.num_layers(); ++l) {
-    BlockSource* const source = cache.layer(l).block_source();
-    if (source != nullptr && source->as_paged() != nullptr) return source->as_paged();
-  }
-  return nullptr;
-}
 
 std::unique_ptr<PoolView> view_of_pool(const Cache& cache, const PrefixCache* prefixes) {
   const PagedBlocks* const pool = paged_pool_of(cache);
