@@ -18,6 +18,12 @@ std::string fixed(double value, int decimals) {
   return {digits, end};
 }
 
+std::string hex(uint64_t value) {
+  std::string digits(16, '0');
+  for (size_t i = digits.size(); i-- > 0; value >>= 4) digits[i] = "0123456789abcdef"[value & 15];
+  return digits;
+}
+
 std::string human_bytes(double bytes) {
   constexpr std::array<std::string_view, 5> kUnits = {" B", " kB", " MB", " GB", " TB"};
   size_t unit = 0;

@@ -4,6 +4,7 @@
 
 #include <charconv>
 #include <concepts>
+#include <cstdint>
 #include <span>
 #include <string>
 #include <string_view>
@@ -45,6 +46,8 @@ std::string join(const Range& parts, std::string_view between) {
   return out;
 }
 
+// 16 digits.
+std::string hex(uint64_t value);
 // "1234567" bytes as "1.23 MB" (decimal units), for people.
 std::string human_bytes(double bytes);
 // A fixed number of decimals, with a point in every locale.

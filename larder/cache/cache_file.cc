@@ -1,10 +1,8 @@
 #include "larder/cache/cache_file.h"
 
-#include "larder/base/checksum.h"
 #include "larder/base/error.h"
 #include "larder/base/json.h"
 #include "larder/cache/cache_file_names.h"
-#include "larder/tensor/safetensors.h"
 
 namespace larder {
 namespace {
@@ -30,14 +28,9 @@ class Writer {
         tensor.data = nullptr;
         plan_.push_back(std::move(tensor));
       });
-    const auto count = static_cast<int64_t>(plan_.size()) + 1;
-    plan_.push_back({kChecksums, DType::kU8, {count * 8}, nullptr});
-    SafetensorsStream stream(path, plan_, metadata(origin));
-    checksums_.push_back(checksum64(stream.header()));
+    SealedStream stream(path, kCacheFile, std::move(plan_), origin, metadata());
     for (const size_t width : kWidths)
-      pass(width, [&](const TensorToWrite& tensor) { add(stream, tensor); });
-    const std::vector<std::byte> sums = bytes_of(checksums_);
-    stream.write(sums.data(), sums.size());
+      pass(width, [&](const TensorToWrite& tensor) { stream.write(tensor); });
     stream.commit();
   }
 
@@ -77,15 +70,7 @@ class Writer {
     }
   }
 
-  void add(SafetensorsStream& stream, const TensorToWrite& tensor) {
-    const TensorToWrite& planned = plan_[checksums_.size() - 1];
-    LARDER_ASSERT(planned.name == tensor.name && planned.shape == tensor.shape);
-    const auto bytes = static_cast<size_t>(Shape(tensor.shape).count()) * dtype_size(tensor.dtype);
-    checksums_.push_back(checksum64({static_cast<const std::byte*>(tensor.data), bytes}));
-    stream.write(tensor.data, bytes);
-  }
-
-  std::map<std::string, std::string> metadata(const CacheOrigin& origin) const {
+  std::map<std::string, std::string> metadata() const {
     Json formats = Json::array(), cross = Json::array(), rows = Json::array();
     for (int32_t i = 0; i < cache_.num_layers(); ++i) formats.push_back(cache_.layer(i).format());
     for (int32_t i = 0; i < cache_.num_cross(); ++i) cross.push_back(cache_.cross(i).format());
@@ -94,9 +79,7 @@ class Writer {
       for (int32_t i = 0; i < cache_.num_cross(); ++i) lens.push_back(cache_.cross(i).seq_len(row));
       rows.push_back({{"seq_len", cache_.seq_len(row)}, {"cross", lens}});
     }
-    return {{kFormat, kFormatName},         {kVersion, kVersionNow}, {"config", origin.config},
-            {"weights", origin.weights},    {"dtype", origin.dtype}, {"layers", formats.dump()},
-            {"cross_layers", cross.dump()}, {"rows", rows.dump()}};
+    return {{"layers", formats.dump()}, {"cross_layers", cross.dump()}, {"rows", rows.dump()}};
   }
 
   const Cache& cache_;
@@ -104,7 +87,6 @@ class Writer {
   Allocator& allocator_;
   std::vector<Part> parts_;
   std::vector<TensorToWrite> plan_;
-  std::vector<uint64_t> checksums_;  // the header's first
 };
 
 }  // namespace
@@ -113,15 +95,6 @@ namespace cache_file {
 
 std::string row_name(size_t row) { return str("row.", row, "."); }
 std::string part_name(std::string_view part, int32_t index) { return str(part, ".", index, "."); }
-
-std::vector<std::byte> bytes_of(std::span<const uint64_t> numbers) {
-  std::vector<std::byte> bytes;
-  for (const uint64_t number : numbers) {
-    for (int shift = 0; shift < 64; shift += 8)
-      bytes.push_back(static_cast<std::byte>(number >> shift));
-  }
-  return bytes;
-}
 
 }  // namespace cache_file
 

@@ -9,16 +9,9 @@
 #include <vector>
 
 #include "larder/cache/cache.h"
-#include "larder/tensor/safetensors.h"
+#include "larder/cache/sealed_file.h"
 
 namespace larder {
-
-// Where keys and values come from. A cache file fits only where all of it is equal.
-struct CacheOrigin {
-  std::string config;   // config.json as JSON, without keys that change no number
-  std::string weights;  // fingerprint of the weights
-  std::string dtype;    // what the model rounds activations to
-};
 
 // Writes every row of the cache, in the layers' own formats, with the row's token ids (one list a
 // row; the cache holds the first seq_len of them, and may lack the last ones, which were not fed
@@ -41,20 +34,13 @@ class CacheFile {
   void load(Cache& cache, const CacheOrigin& origin) const;
 
  private:
-  template <class... Parts>
-  [[noreturn]] void refuse(const Parts&... parts) const;
-  const std::string& meta(const std::string& key) const;
-  void check_version() const;
-  void check_sums() const;
-  void check_origin(const CacheOrigin& origin) const;
   void check_formats(Cache& cache) const;
   void read_rows();
   void read_tokens(size_t row);
   std::unique_ptr<Change> prepare(std::string_view part, int32_t index, CacheLayer& layer,
                                   const std::vector<int64_t>& lens, size_t& used) const;
 
-  std::string name_;
-  SafetensorsFile file_;
+  SealedFile sealed_;
   std::vector<int64_t> own_len_;
   std::vector<std::vector<int64_t>> cross_len_;  // by cross layer, then row
   std::vector<std::vector<int32_t>> tokens_;

@@ -1,7 +1,6 @@
 #include "larder/models/origin.h"
 
 #include <algorithm>
-#include <cstdio>
 
 #include "larder/base/checksum.h"
 #include "larder/models/config_file.h"
@@ -25,9 +24,7 @@ std::string fingerprint(const std::filesystem::path& folder) {
     for (const size_t at : {size_t{0}, (tensor->bytes - sample) / 2, tensor->bytes - sample})
       hash = checksum64({tensor->data + at, sample}, hash);
   }
-  char text[17];
-  std::snprintf(text, sizeof text, "%016llx", static_cast<unsigned long long>(hash));
-  return text;
+  return hex(hash);
 }
 
 }  // namespace
