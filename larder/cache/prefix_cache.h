@@ -48,6 +48,22 @@ class PrefixCache {
   void record(int32_t row, std::span<const int32_t> ids, Chain& chain);
   void release(Chain& chain) noexcept;
 
+  // For files: a full block of tokens with a block of each layer, null where a window has passed
+  // it.
+  struct Entry {
+    int64_t parent = -1;  // its place in the list; -1: it begins a prompt
+    std::vector<int32_t> tokens;
+    std::vector<const std::byte*> blocks;
+  };
+  // All of a salt, the one used last first, a parent always before its children. Blocks are valid
+  // until something changes.
+  std::vector<Entry> entries_of(std::string_view salt);
+  // Takes in copies of such a list, as far as free blocks reach. Gives how many entries. Needs:
+  // lengths as above, parents before their children.
+  int64_t add_entries(std::string_view salt, std::span<const Entry> entries);
+  const Cache& cache() const { return cache_; }
+  size_t block_bytes() const { return pool_.block_bytes(0); }
+
   // Lets go of the blocks of the oldest entry that has some which no row has. False when none has.
   bool reclaim();
   int64_t reclaimable() const;  // blocks that reclaim() could give back in the end

@@ -58,9 +58,8 @@ int32_t PrefixIndex::find(int32_t parent, std::span<const int32_t> tokens) const
   const uint64_t hash = hash_of(parent, tokens);
   for (int32_t entry = buckets_[hash & (buckets_.size() - 1)]; entry != kNone;
        entry = at(entry).chain) {
-    const auto own =
-        std::span(tokens_).subspan(static_cast<size_t>(entry) * block_size_, block_size_);
-    if (at(entry).hash == hash && at(entry).parent == parent && std::ranges::equal(own, tokens))
+    if (at(entry).hash == hash && at(entry).parent == parent &&
+        std::ranges::equal(this->tokens(entry), tokens))
       return entry;
   }
   return kNone;

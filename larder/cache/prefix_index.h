@@ -44,6 +44,12 @@ class PrefixIndex {
   }
   bool removable(int32_t entry) const { return at(entry).children == 0 && at(entry).pins == 0; }
 
+  int32_t parent(int32_t entry) const { return at(entry).parent; }
+  std::span<const int32_t> tokens(int32_t entry) const {
+    return std::span(tokens_).subspan(static_cast<size_t>(entry) * block_size_, block_size_);
+  }
+  static bool is_root(int32_t entry) { return entry < kNone; }  // as root() numbers them
+
   // From the oldest to the youngest; next(kNone) is the oldest, kNone ends.
   int32_t next(int32_t entry) const { return entry == kNone ? oldest_ : at(entry).younger; }
   int32_t size() const { return size_; }
@@ -57,7 +63,6 @@ class PrefixIndex {
     int32_t chain = kNone;  // the next entry of the hash's bucket, or the next free one
   };
   // Roots are numbered from -2 downwards.
-  static bool is_root(int32_t entry) { return entry < kNone; }
   Entry& at(int32_t entry) { return entries_[static_cast<size_t>(entry)]; }
   const Entry& at(int32_t entry) const { return entries_[static_cast<size_t>(entry)]; }
   uint64_t hash_of(int32_t parent, std::span<const int32_t> tokens) const;
