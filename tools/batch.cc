@@ -4,11 +4,13 @@
 #include <iostream>
 
 #include "larder/generate/text_stream.h"
+#include "larder/models/origin.h"
 #include "tools/batch_run.h"
 #include "tools/command.h"
 #include "tools/engine_flags.h"
 #include "tools/interrupt.h"
 #include "tools/numbers.h"
+#include "tools/prefix_folder.h"
 
 namespace larder::tools {
 namespace {
@@ -19,7 +21,8 @@ constexpr int64_t kPoolTokens = 16384;
 struct Flags {
   ModelFlags model;
   EngineFlags engine;
-  std::string input, output;
+  std::string input, output, prefix_folder;
+  int64_t prompt_lookup = 0;
   int64_t max_new_tokens = BatchDefaults().max_new_tokens;
   bool json = false;
 };
@@ -58,7 +61,9 @@ Json summary(const BatchCounts& counts, const EngineStats& stats) {
           {"new_tokens_per_second", rate},
           {"steps", stats.steps},
           {"preemptions", stats.preemptions},
-          {"prefix_hit_tokens", stats.prefixes.hit_tokens}};
+          {"prefix_hit_tokens", stats.prefixes.hit_tokens},
+          {"guessed_tokens", stats.guessed},
+          {"accepted_tokens", stats.accepted}};
 }
 
 std::string as_line(const Json& summary) {
@@ -71,23 +76,38 @@ std::string as_line(const Json& summary) {
 }
 
 BatchDefaults defaults_of(const Flags& flags, const ModelInfo& info, const Tokenizer* tokenizer) {
-  BatchDefaults defaults{flags.max_new_tokens, {}, tokenizer};
+  BatchDefaults defaults{flags.max_new_tokens, {}, tokenizer, flags.prompt_lookup};
   for (const int64_t id : info.eos_token_ids)
     defaults.eos_token_ids.push_back(static_cast<int32_t>(id));
   return defaults;
 }
 
-int run(const Flags& flags) {
+int run(Flags flags) {
   if (flags.max_new_tokens < 0 || flags.max_new_tokens > INT32_MAX)
     fail("-n ", flags.max_new_tokens, " must be 0 to ", INT32_MAX);
+  if (flags.prompt_lookup < 0 || flags.prompt_lookup > INT32_MAX)
+    fail("--prompt-lookup ", flags.prompt_lookup, " must be 0 to ", INT32_MAX);
   flags.engine.check(flags.model);
   std::ifstream input = open_input(flags.input);
+  std::optional<PrefixFolder> folder;
+  if (!flags.prefix_folder.empty()) {
+    if (flags.engine.prefix_cache == "off")
+      fail("--prefix-folder cannot be used with --prefix-cache off");
+    flags.engine.prefix_cache = "on";
+    folder.emplace(flags.prefix_folder);
+  }
   catch_interrupts();
   LoadedModel loaded(flags.model);
   const std::optional<Tokenizer> tokenizer = find_tokenizer(flags.model.model);
   EngineOptions options = flags.engine.options(loaded, kPoolTokens);
   if (tokenizer) options.make_text = stream_text(*tokenizer);
   const std::unique_ptr<Engine> engine = flags.engine.make(loaded, std::move(options), true);
+
+  std::optional<CacheOrigin> origin;
+  if (folder) {
+    origin = cache_origin(flags.model.model, *loaded.model());
+    folder->load(*engine, *origin);
+  }
 
   const BatchDefaults defaults =
       defaults_of(flags, loaded.model()->info(), tokenizer ? &*tokenizer : nullptr);
@@ -97,6 +117,7 @@ int run(const Flags& flags) {
   BatchRun run(*engine, reader, results, progress);
   const bool complete = run.run();
   progress.clear();
+  if (folder) folder->save(*engine, *origin);
   const Json figures = summary(run.counts(), engine->stats());
   std::cerr << as_line(figures) << std::endl;
   if (flags.json) std::cout << figures.dump(2) << std::endl;
@@ -121,7 +142,16 @@ void add_batch(CLI::App& parent, std::function<int()>& action) {
       ->required();
   add_number(app, "-n,--max-new-tokens", flags->max_new_tokens,
              "New tokens at most of a request that does not say (default 128)");
+  add_number(
+      app, "--prompt-lookup", flags->prompt_lookup,
+      "Guess up to N next tokens a step from the request's own text; the same tokens in fewer "
+      "steps where it repeats itself (default 0: no)");
   flags->engine.add_to(app);
+  app.add_option(
+         "--prefix-folder", flags->prefix_folder,
+         "Begin with the cached prefixes that an earlier run left here, and leave them at the "
+         "end")
+      ->type_name("DIR");
   app.add_flag("--json", flags->json, "The figures of the end as a JSON object on stdout too");
   app.footer(
       "A line that is wrong gives a result with `error` and stops no other. Ctrl-C ends after the "

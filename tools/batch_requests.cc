@@ -13,8 +13,10 @@ namespace {
 constexpr int64_t kMostInt32 = std::numeric_limits<int32_t>::max();
 constexpr int64_t kMostSamples = 1024;  // each has a row of its own in the end
 constexpr const char* kWhat = "request";
-constexpr std::array kKeys = {"id",   "prompt", "prompt_ids", "max_new_tokens",
-                              "stop", "n",      "priority",   "ignore_eos"};
+constexpr const char* kLookup = "prompt_lookup_num_tokens";
+constexpr const char* kNgram = "max_matching_ngram_size";
+constexpr std::array kKeys = {"id", "prompt",   "prompt_ids", "max_new_tokens", "stop",
+                              "n",  "priority", "ignore_eos", kLookup,          kNgram};
 
 void refuse_unknown(const Json& object) {
   const auto sampling = sampling_keys();
@@ -63,6 +65,16 @@ std::vector<std::string> read_stop(const JsonFields& fields) {
   return fields.strings("stop").value_or(std::vector<std::string>());
 }
 
+// 0 guesses: none, whatever the default.
+std::optional<PromptLookupParams> read_lookup(const JsonFields& fields, int64_t otherwise) {
+  PromptLookupParams params;
+  params.prompt_lookup_num_tokens = integer_in(fields, kLookup, otherwise, 0, kMostInt32);
+  params.max_matching_ngram_size =
+      integer_in(fields, kNgram, params.max_matching_ngram_size, 1, kMostInt32);
+  if (params.prompt_lookup_num_tokens == 0) return std::nullopt;
+  return params;
+}
+
 }  // namespace
 
 EngineRequest read_batch_request(const Json& object, const BatchDefaults& defaults) {
@@ -77,6 +89,7 @@ EngineRequest read_batch_request(const Json& object, const BatchDefaults& defaul
   if (!fields.boolean("ignore_eos").value_or(false)) request.eos_token_ids = defaults.eos_token_ids;
   request.stop_strings = read_stop(fields);
   asked.num_samples = static_cast<int32_t>(integer_in(fields, "n", 1, 1, kMostSamples));
+  asked.prompt_lookup = read_lookup(fields, defaults.prompt_lookup);
   asked.priority = static_cast<int32_t>(integer_in(fields, "priority", 0, -kMostInt32, kMostInt32));
   return asked;
 }

@@ -16,6 +16,7 @@ struct BatchDefaults {
   int64_t max_new_tokens = 128;
   std::vector<int32_t> eos_token_ids = {};
   const Tokenizer* tokenizer = nullptr;  // null: prompt_ids alone
+  int64_t prompt_lookup = 0;             // guesses a step at most; 0: none
 };
 
 // One line: a request, or what is wrong with it.

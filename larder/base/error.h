@@ -31,6 +31,11 @@ class Error : public std::runtime_error {
   ErrorKind kind_;
 };
 
+// What may be there later, or for less.
+inline bool is_no_room(const Error& error) {
+  return error.kind() == ErrorKind::kNoRoom || error.kind() == ErrorKind::kOutOfMemory;
+}
+
 // An allocator's refusal. The text names the tag, the request, what is live and the limit.
 class OutOfMemory : public Error {
  public:

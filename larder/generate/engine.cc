@@ -13,10 +13,6 @@ namespace {
 // Tokens of a step that have their places ahead; a step of more grows the lists once.
 constexpr int64_t kMostExpectedTokens = 1 << 16;
 
-bool is_no_room(const Error& error) {
-  return error.kind() == ErrorKind::kNoRoom || error.kind() == ErrorKind::kOutOfMemory;
-}
-
 double seconds_between(EngineClock::time_point from, EngineClock::time_point to) {
   return std::chrono::duration<double>(to - from).count();
 }
@@ -64,6 +60,7 @@ Engine::Engine(std::shared_ptr<const Model> model, const EngineOptions& options,
   const int64_t tokens = std::min(options.scheduler.max_tokens_per_step, kMostExpectedTokens);
   plan_.reserve(rows, static_cast<size_t>(tokens));
   planned_.reserve(rows);
+  kept_.reserve(rows);
   if (options.events != nullptr) recorder_ = std::make_unique<Recorder>(*this, *options.events);
 }
 
@@ -78,6 +75,10 @@ void Engine::check(const EngineRequest& asked, int64_t prompt_tokens, int64_t li
   if (asked.num_samples < 1) fail("num_samples ", asked.num_samples, " must be at least 1");
   if (asked.request.cached_tokens != 0)
     fail("cached_tokens ", asked.request.cached_tokens, ": the engine's cache is its own");
+  if (asked.prompt_lookup && session_.cache().tentative_limit(0) == 0) {
+    fail_as(ErrorKind::kUnsupported,
+            "prompt_lookup: recurrent states cannot take back guesses that were wrong");
+  }
   if (limit == 0 || pool_->num_blocks() == PoolView::kUnbounded) return;
   const int64_t stored = prompt_tokens + limit - 1, need = pool_->blocks_for(stored);
   if (need > pool_->num_blocks()) {
@@ -103,6 +104,8 @@ int64_t Engine::submit(const EngineRequest& request) {
         Sample{next_id_ + i, asked, next_id_, scheduler_.order_of(request.priority),
                RowOutput(prompt, limit, own, info, options_.make_text, sampler_scratch_)}));
     made.back()->follows = i > 0 && limit > 0;
+    if (request.prompt_lookup)
+      made.back()->guesses = std::make_unique<Guesses>(*request.prompt_lookup, limit);
   }
   if (limit > 0) enqueue(*made.front(), request.num_samples);
   for (size_t i = 0; recorder_ && i < made.size(); ++i) recorder_->begun(*made[i]);
@@ -196,17 +199,21 @@ void Engine::end_those_due(EngineClock::time_point now) {
 // Nothing when nobody is left. Where there is no room the step gets smaller until it fits. Scratch
 // is as large as the largest step needed, so first of all scratch of this step's size is tried.
 TensorView Engine::forward() {
-  bool scratch_fits = false;
+  bool scratch_fits = false, guess = true;
   int64_t max_tokens = scheduler_.options().max_tokens_per_step;
   while (true) {
-    plan_step(max_tokens);
+    plan_step(max_tokens, guess);
     if (plan_.empty()) return {};
     try {
-      return session_.forward(plan_.step(), plan_.ids(), plan_.logit_rows());
+      return session_.forward(plan_.step(guessed_), plan_.ids(), plan_.logit_rows());
     } catch (const Error& error) {
       take_back_unfed();
       if (!is_no_room(error)) throw;
       ++stats_.no_room;
+      if (std::exchange(guessed_, false)) {
+        guess = false;
+        continue;
+      }
       const bool of_memory = error.kind() == ErrorKind::kOutOfMemory;
       if (of_memory) session_.exec().scratch.release();
       if (of_memory && !std::exchange(scratch_fits, true)) continue;
@@ -222,21 +229,36 @@ TensorView Engine::forward() {
   }
 }
 
-void Engine::plan_step(int64_t max_tokens) {
+// `guess`: samples that ask for it put guesses behind their newest token, in the tokens that are
+// left of the step.
+void Engine::plan_step(int64_t max_tokens, bool guess) {
   plan_.clear();
   planned_.clear();
+  guessed_ = false;
   const auto step_limit = [this](int64_t id) {
     const int32_t slot = find(id)->slot;
     return slot < 0 ? slots_.step_limit_of_new() : session_.cache().step_limit(slot);
   };
-  for (const Scheduler::Share& share : scheduler_.plan(step_limit, max_tokens)) {
+  const std::span<const Scheduler::Share> shares = scheduler_.plan(step_limit, max_tokens);
+  int64_t left = std::min(max_tokens, scheduler_.options().max_tokens_per_step);
+  for (const Scheduler::Share& share : shares) {
     Sample& sample = *find(share.id);
     if (sample.slot < 0) take_row(sample);
+    left -= share.count;
+  }
+  guess = guess && can_guess(shares);
+  for (const Scheduler::Share& share : shares) {
+    Sample& sample = *find(share.id);
+    planned_.push_back(&sample);
+    if (sample.guesses) sample.guesses->clear();
+    std::span<const int32_t> guesses;
+    if (guess && share.last) guesses = guess_behind(sample, left);
+    left -= std::ssize(guesses);
     const auto ids =
         std::span(sample.output.ids())
             .subspan(static_cast<size_t>(sample.fed), static_cast<size_t>(share.count));
-    plan_.add(sample.slot, ids, sample.fed, share.last ? LogitsOf::kLast : LogitsOf::kNone);
-    planned_.push_back(&sample);
+    const LogitsOf last = guesses.empty() ? LogitsOf::kLast : LogitsOf::kAll;
+    plan_.add(sample.slot, ids, sample.fed, share.last ? last : LogitsOf::kNone, guesses);
   }
 }
 
@@ -253,95 +275,6 @@ bool Engine::preempt_last() {
   Sample& sample = *find(*id);
   if (sample.slot >= 0) preempt_row(sample);
   return true;
-}
-
-void Engine::deliver(const TensorView& logits) {
-  const Step step = plan_.step();
-  for (int32_t b = 0; b < step.batch; ++b) {
-    Sample& sample = *planned_[static_cast<size_t>(b)];
-    sample.fed += step.q_len(b);
-    scheduler_.fed(sample.id, step.q_len(b));
-    if (prefix_cache_) record_blocks(sample);
-  }
-  for (int32_t b = 0; b < step.batch; ++b) {
-    Sample& sample = *planned_[static_cast<size_t>(b)];
-    const int32_t row = plan_.logit_start(b);
-    if (row == plan_.logit_start(b + 1) || sample.ended) continue;
-    const auto vocab = static_cast<size_t>(logits.shape[1]);
-    const std::span scores(logits.as<float>() + static_cast<size_t>(row) * vocab, vocab);
-    if (sample.leads)
-      take_first_tokens(sample, scores);
-    else
-      take_token(sample, scores);
-  }
-}
-
-void Engine::take_token(Sample& sample, std::span<float> logits) {
-  try {
-    const int32_t token = sample.output.choose(logits);
-    ++stats_.new_tokens;
-    sample.output.take(token,
-                       [&](int32_t id, std::string_view text) { return show(sample, id, text); });
-  } catch (const std::exception& error) {
-    return fail_sample(sample, error.what());
-  } catch (...) {
-    return fail_sample(sample, "a callback threw something that is no std::exception");
-  }
-  if (!sample.output.running()) return end(sample);
-  scheduler_.grew(sample.id);
-}
-
-// The prompt is through: the other samples of the request begin with it.
-void Engine::take_first_tokens(Sample& leader, std::span<float> logits) {
-  prompt_logits_.assign(logits.begin(), logits.end());
-  const std::vector<Sample*> begun = fork(leader);
-  take_token(leader, logits);
-  for (Sample* const sample : begun) {
-    if (sample->ended) continue;
-    std::ranges::copy(prompt_logits_, logits.begin());
-    take_token(*sample, logits);
-  }
-}
-
-// Gives followers copies of the leader's row, as many as there are rows for. The first of the rest
-// leads them: it computes the prompt again.
-std::vector<Engine::Sample*> Engine::fork(Sample& leader) {
-  std::vector<Sample*> begun = followers_of(leader);
-  const auto most = static_cast<size_t>(scheduler_.rows_left(leader.id));
-  begun.resize(std::min(begun.size(), most));
-  try {
-    const std::vector<int32_t> copies =
-        slots_.copies_of(leader.slot, static_cast<int32_t>(begun.size()));
-    for (size_t i = 0; i < begun.size(); ++i) begun[i]->slot = copies[i];
-  } catch (const Error& error) {
-    if (!is_no_room(error)) throw;
-    begun.clear();
-  }
-  for (Sample* const sample : begun) {
-    sample->fed = leader.fed;
-    sample->follows = false;
-    sample->queued = true;
-    scheduler_.fork(leader.id, sample->id);
-    if (recorder_) recorder_->began_with(PoolEventKind::kShare, *sample, sample->fed);
-  }
-  scheduler_.release_rows(leader.id);
-  stop_leading(leader);
-  return begun;
-}
-
-std::vector<Engine::Sample*> Engine::followers_of(const Sample& leader) {
-  std::vector<Sample*> followers;
-  for (int64_t id = leader.id + 1; id < leader.request + leader.asked->num_samples; ++id)
-    if (Sample* const sample = find(id); sample && sample->follows) followers.push_back(sample);
-  return followers;
-}
-
-void Engine::stop_leading(Sample& leader) {
-  leader.leads = false;
-  const std::vector<Sample*> left = followers_of(leader);
-  if (left.empty()) return;
-  left.front()->follows = false;
-  enqueue(*left.front(), static_cast<int32_t>(left.size()));
 }
 
 bool Engine::show(Sample& sample, int32_t token, std::string_view text) {

@@ -18,6 +18,7 @@
 #include "larder/generate/scheduler.h"
 #include "larder/generate/session.h"
 #include "larder/generate/slots.h"
+#include "larder/generate/speculation.h"
 #include "larder/generate/step_plan.h"
 
 namespace larder {
@@ -49,6 +50,9 @@ struct EngineRequest {
   std::optional<EngineClock::time_point> deadline = {};  // looked at before each step
   // Sample i draws with seed + i. They share what the prompt left in the cache.
   int32_t num_samples = 1;
+  // Guesses its next tokens from its own text, and feeds them as far as a step has room: fewer
+  // steps for text that repeats itself, the same tokens.
+  std::optional<PromptLookupParams> prompt_lookup = {};
   std::string salt = {};  // requests of different salts never share cached prefixes
   std::function<bool(const EngineToken&)> on_token = {};    // false cancels the sample
   std::function<void(const EngineFinish&)> on_finish = {};  // once a sample
@@ -77,6 +81,7 @@ struct EngineStats {
   int64_t preemptions = 0;                  // rows that were emptied for others
   int64_t swapped_out = 0, swapped_in = 0;  // those of them that stood aside, and came back
   int64_t tokens_fed = 0, new_tokens = 0;
+  int64_t guessed = 0, accepted = 0;  // tokens of prompt lookup, of those that were fed
   int64_t waiting = 0, preempted = 0, in_prompt = 0, decoding = 0;
   int64_t num_blocks = 0, free_blocks = 0;  // PoolView::kUnbounded where they are not counted
   // Of num_blocks those that rows have; of free_blocks those that cached prefixes fill until
@@ -128,11 +133,14 @@ class Engine {
   EngineStats stats() const;
   const Session& session() const { return session_; }
   const PoolView& pool() const { return *pool_; }
+  // Null without one. Between steps, for files (prefix_file.h).
+  PrefixCache* prefixes() { return prefix_cache_.get(); }
   // Stops the program when rows, queues and cache disagree. For tests and debug builds.
   void check_invariants() const;
 
  private:
   struct Sample;
+  class Guesses;
   class Busy;
   class Beginnings;
   class Recorder;
@@ -141,7 +149,9 @@ class Engine {
   void enqueue(Sample& sample, int32_t rows);
   void end_those_due(EngineClock::time_point now);
   TensorView forward();
-  void plan_step(int64_t max_tokens);
+  void plan_step(int64_t max_tokens, bool guess);
+  bool can_guess(std::span<const Scheduler::Share> shares) const;
+  std::span<const int32_t> guess_behind(Sample& sample, int64_t most);
   std::unique_ptr<BeginningView> beginning_view();
   void take_row(Sample& sample);
   void put_aside(Sample& sample);
@@ -152,7 +162,10 @@ class Engine {
   void take_back_unfed();
   bool preempt_last();
   void deliver(const TensorView& logits);
-  void take_token(Sample& sample, std::span<float> logits);
+  void settle_guesses(const Step& step, const TensorView& logits);
+  void take_chosen(Sample& sample);
+  void take_next(Sample& sample, std::span<float> logits);
+  bool take_token(Sample& sample, int32_t token);
   void take_first_tokens(Sample& leader, std::span<float> logits);
   std::vector<Sample*> fork(Sample& leader);
   std::vector<Sample*> followers_of(const Sample& leader);
@@ -176,6 +189,8 @@ class Engine {
   std::vector<std::unique_ptr<Sample>> samples_;  // in the order of their ids
   StepPlan plan_;
   std::vector<Sample*> planned_;      // of the rows of plan_
+  bool guessed_ = false;              // there are guesses in plan_
+  std::vector<int32_t> kept_;         // of each row, when guesses are settled
   std::vector<float> prompt_logits_;  // from which all samples of a request choose their first
   bool busy_ = false;
   int64_t next_id_ = 0;

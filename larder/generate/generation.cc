@@ -40,7 +40,6 @@ Generation::Generation(Session& session, std::vector<Request> requests, Generati
   const auto most_chosen = static_cast<size_t>(1 + (drafter ? drafter->max_tokens() : 0));
   plan_.reserve(rows_.size(), std::max(rows_.size() * most_chosen, static_cast<size_t>(chunk)));
   for (const auto& row : rows_) row->chosen.reserve(most_chosen);
-  feed_.reserve(most_chosen);
   count_.reserve(rows_.size());
   for (size_t r = 0; drafter && r < rows_.size(); ++r) {
     drafts_.push_back({static_cast<int32_t>(r), {}, 0, {}, 0});
@@ -170,12 +169,10 @@ void Generation::plan_next() {
   for (size_t r = 0; r < rows_.size(); ++r) {
     const Row& row = *rows_[r];
     if (!row.running() || !make_room(static_cast<int32_t>(r))) continue;
-    feed_.assign(1, row.output.ids().back());
-    if (!drafts_.empty()) {
-      const std::vector<int32_t>& guesses = drafts_[running++].tokens;
-      feed_.insert(feed_.end(), guesses.begin(), guesses.end());
-    }
-    plan_.add(static_cast<int32_t>(r), feed_, row.held(), LogitsOf::kAll);
+    std::span<const int32_t> guesses;
+    if (!drafts_.empty()) guesses = drafts_[running++].tokens;
+    plan_.add(static_cast<int32_t>(r), std::span(row.output.ids()).last(1), row.held(),
+              LogitsOf::kAll, guesses);
   }
 }
 
@@ -220,18 +217,15 @@ void Generation::choose(const Step& step, const TensorView& logits) {
   }
 }
 
-// What the row's sampler chooses behind each token that was fed, as long as that is what was fed
-// next.
 void Generation::choose_of(const Step& step, int32_t b, Row& row, const TensorView& logits) {
   const auto vocab = static_cast<size_t>(logits.shape[1]);
+  const auto first = static_cast<size_t>(plan_.logit_start(b));
+  const auto count = static_cast<size_t>(plan_.logit_start(b + 1)) - first;
   row.chosen.clear();
-  for (int32_t i = plan_.logit_start(b); i < plan_.logit_start(b + 1); ++i) {
-    float* scores = logits.as<float>() + static_cast<size_t>(i) * vocab;
-    row.chosen.push_back(row.output.choose({scores, vocab}, row.chosen));
-    const int32_t next = plan_.logit_rows()[static_cast<size_t>(i)] + 1;
-    if (next < step.q_start[b + 1] && plan_.ids()[static_cast<size_t>(next)] != row.chosen.back())
-      break;
-  }
+  if (count == 0) return;
+  const auto guesses = plan_.ids().first(static_cast<size_t>(step.q_start[b + 1])).last(count - 1);
+  row.output.choose_behind({logits.as<float>() + first * vocab, count * vocab}, guesses,
+                           row.chosen);
 }
 
 void Generation::take_chosen(const Step& step) {

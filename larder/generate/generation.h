@@ -93,10 +93,10 @@ class Generation {
   std::vector<std::unique_ptr<Row>> rows_;
   Sources sources_;
   StepPlan plan_;
-  std::vector<Draft> drafts_;  // of the rows that run, in their order; empty without a drafter
+  std::vector<int32_t> count_;  // of each row, kept by a tentative step
+  std::vector<Draft> drafts_;   // of the rows that run, in their order; empty without a drafter
   std::unique_ptr<ContextShifter> shifter_;  // null: a full context is a row's end
-  std::vector<int32_t> feed_, count_;
-  bool decoding_ = false;  // the step is one of next tokens, not of prompts
+  bool decoding_ = false;                    // the step is one of next tokens, not of prompts
   int64_t drafted_ = 0, accepted_ = 0;
 };
 

@@ -1,7 +1,5 @@
 #include "larder/generate/row_output.h"
 
-#include <algorithm>
-
 #include "larder/base/error.h"
 
 namespace larder {
@@ -60,11 +58,20 @@ int32_t RowOutput::choose(std::span<float> logits, std::span<const int32_t> more
   }
 }
 
+void RowOutput::choose_behind(std::span<float> logits, std::span<const int32_t> guesses,
+                              std::vector<int32_t>& chosen) {
+  chosen.clear();
+  const size_t vocab = logits.size() / (guesses.size() + 1);
+  for (size_t i = 0; i <= guesses.size(); ++i) {
+    chosen.push_back(choose(logits.subspan(i * vocab, vocab), chosen));
+    if (i < guesses.size() && (chosen.back() != guesses[i] || is_end(chosen.back()))) return;
+  }
+}
+
 void RowOutput::take(int32_t id, Show show) {
   LARDER_ASSERT(running());
   ids_.push_back(id);
   result_.output_ids.push_back(id);
-  const bool eos = std::ranges::find(eos_, id) != eos_.end();
   bool stopped = false;
   std::string_view shown;
   std::string piece;
@@ -76,7 +83,7 @@ void RowOutput::take(int32_t id, Show show) {
     result_.text.append(shown);
   }
   const bool more = show(id, shown);
-  if (eos || stopped) return finish(FinishReason::kStop, show);
+  if (is_end(id) || stopped) return finish(FinishReason::kStop, show);
   if (!more) return finish(FinishReason::kCancelled, show);
   if (new_tokens() >= limit_) finish(FinishReason::kLength, show);
 }

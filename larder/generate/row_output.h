@@ -1,6 +1,7 @@
 // What one row gives: its ids, its text as far as it may be shown, and why it ended.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -56,6 +57,11 @@ class RowOutput {
   // The token that the request's sampler chooses behind ids() and `more`. Overwrites the logits.
   // Throws as Sampler::next, with nothing changed.
   int32_t choose(std::span<float> logits, std::span<const int32_t> more = {});
+  // The same behind ids() and each of `guesses` for which the guess is what was chosen: what would
+  // be chosen if they were fed one by one. `logits`: [guesses + 1, vocab_size]. Stops behind a
+  // token that ends the row. When it throws, `chosen` has the tokens before.
+  void choose_behind(std::span<float> logits, std::span<const int32_t> guesses,
+                     std::vector<int32_t>& chosen);
   // Needs: running(). The row may have ended after it. What `show` throws comes through; the token
   // has been taken then.
   void take(int32_t id, Show show);
@@ -74,6 +80,8 @@ class RowOutput {
   int64_t limit() const { return limit_; }
 
  private:
+  bool is_end(int32_t id) const { return std::ranges::find(eos_, id) != eos_.end(); }
+
   std::vector<int32_t> ids_;
   size_t prompt_length_;
   int64_t limit_;

@@ -20,10 +20,12 @@ void StepPlan::clear() {
   logit_start_.assign(1, 0);
 }
 
-void StepPlan::add(int32_t slot, std::span<const int32_t> ids, int64_t position, LogitsOf logits) {
+void StepPlan::add(int32_t slot, std::span<const int32_t> ids, int64_t position, LogitsOf logits,
+                   std::span<const int32_t> more) {
   const auto first = static_cast<int32_t>(ids_.size());
-  const auto count = static_cast<int32_t>(ids.size());
+  const auto count = static_cast<int32_t>(ids.size() + more.size());
   ids_.insert(ids_.end(), ids.begin(), ids.end());
+  ids_.insert(ids_.end(), more.begin(), more.end());
   for (int32_t i = 0; i < count; ++i) {
     position_.push_back(position + i);
     if (logits == LogitsOf::kAll || (logits == LogitsOf::kLast && i + 1 == count))

@@ -17,8 +17,10 @@ class StepPlan {
  public:
   void reserve(size_t rows, size_t tokens);
   void clear();
-  // `ids` go behind what cache row `slot` holds: the first of them is token `position` of the row.
-  void add(int32_t slot, std::span<const int32_t> ids, int64_t position, LogitsOf logits);
+  // `ids` and `more` go behind what cache row `slot` holds: the first of them is token `position`
+  // of the row.
+  void add(int32_t slot, std::span<const int32_t> ids, int64_t position, LogitsOf logits,
+           std::span<const int32_t> more = {});
 
   bool empty() const { return slot_.empty(); }
   int32_t batch() const { return static_cast<int32_t>(slot_.size()); }

@@ -48,8 +48,9 @@ std::vector<Known> known_requests(const EngineFixture& fixture) {
 // One engine with some of the requests; what happens is drawn from the seed.
 class Life {
  public:
-  Life(const EngineFixture& fixture, const std::vector<Known>& known, Chance& chance)
-      : known_(known), chance_(chance), engine_(fixture.engine()) {}
+  Life(const EngineFixture& fixture, const std::vector<Known>& known, Chance& chance,
+       bool guesses = false)
+      : known_(known), chance_(chance), guesses_(guesses), engine_(fixture.engine()) {}
 
   void run(int64_t events) {
     for (int64_t left = events; left > 0 || engine_->stats().submitted > ended();) {
@@ -89,6 +90,7 @@ class Life {
     const auto index = static_cast<size_t>(chance_.of(0, static_cast<int64_t>(known_.size()) - 1));
     EngineRequest request = log_.watch(known_[index].request);
     request.priority = static_cast<int32_t>(chance_.of(-1, 1));
+    if (guesses_ && chance_.one_in(2)) request.prompt_lookup = PromptLookupParams{5, 1};
     const bool throws = chance_.one_in(8);
     if (throws) {
       request.on_token = [this, inner = request.on_token,
@@ -117,6 +119,7 @@ class Life {
 
   const std::vector<Known>& known_;
   Chance& chance_;
+  const bool guesses_;
   EngineLog log_;
   std::map<int64_t, Submitted> submitted_;
   std::unique_ptr<Engine> engine_;
@@ -143,13 +146,14 @@ INSTANTIATE_TEST_SUITE_P(Models, EngineSchedules,
                          });
 
 // 100 for each of the models, half of them over a pool that is often full, half of those with
-// cached prefixes, and half with rows that stand aside in a file.
+// cached prefixes, and half with rows that stand aside in a file; in a third of all, half of the
+// requests guess their next tokens.
 TEST_P(EngineSchedules, Case26_OfAHundredRandomOnesEveryTokenIsThatOfTheRequestAlone) {
   EngineFixture fixture(GetParam());
   const std::vector<Known> known = known_requests(fixture);
   const bool recurrent = std::string(GetParam()).starts_with("recurrent");
   Chance chance(26);
-  int64_t preemptions = 0, hits = 0, swapped = 0;
+  int64_t preemptions = 0, hits = 0, swapped = 0, guessed = 0, accepted = 0;
   for (int schedule = 0; schedule < 100 && !::testing::Test::HasFailure(); ++schedule) {
     SCOPED_TRACE(str("schedule ", schedule));
     EngineFixture drawn = fixture;
@@ -161,14 +165,17 @@ TEST_P(EngineSchedules, Case26_OfAHundredRandomOnesEveryTokenIsThatOfTheRequestA
       drawn.options.prefix_cache = chance.one_in(2);
       if (chance.one_in(2)) drawn.options.swap_folder.emplace();
     }
-    Life life(drawn, known, chance);
+    Life life(drawn, known, chance, !recurrent && chance.one_in(3));
     life.run(chance.of(1, 12));
     preemptions += life.engine().stats().preemptions;
     hits += life.engine().stats().prefixes.hit_tokens;
     swapped += life.engine().stats().swapped_in;
+    guessed += life.engine().stats().guessed;
+    accepted += life.engine().stats().accepted;
   }
   EXPECT_GT(preemptions, 20);
   EXPECT_TRUE(recurrent || (hits > 100 && swapped > 5)) << hits << " " << swapped;
+  EXPECT_TRUE(recurrent || (accepted > 0 && guessed > 50)) << accepted << " of " << guessed;
   EXPECT_EQ(fixture.spy->different(), 0);
   EXPECT_GT(fixture.spy->compared(), 1000);
 }

@@ -21,7 +21,8 @@ TensorView LogitsSpy::forward(Exec& exec, const Step& step, std::span<const int3
       if (known) look(history, {logits.as<float>() + next * vocab, vocab});
       ++next;
     }
-    if (!known) history.clear();
+    // Which guesses stand is not told.
+    if (!known || step.tentative) history.clear();
   }
   return logits;
 }

@@ -10,7 +10,8 @@
 namespace larder::test {
 
 // Passes everything on to `model`. Rows are recognised by what they were fed from position 0 on, so
-// a row that began as a copy of another is passed over. For one thread.
+// a row that began as a copy of another, or had guesses, is passed over from there on. For one
+// thread.
 class LogitsSpy final : public Model {
  public:
   explicit LogitsSpy(std::shared_ptr<const Model> model) : model_(std::move(model)) {}

@@ -212,6 +212,56 @@ TEST_F(Batch, RequestsThatBeginAlikeFindTheBeginningCached) {
   EXPECT_EQ(hits({"--prefix-cache", "off"}), 0);
 }
 
+TEST_F(Batch, GuessesChangeNoTokenAndSaveSteps) {
+  const std::string repeated =
+      R"({"id": 1, "prompt": "To be, or not to be, or not to be, or not", "max_new_tokens": 40})";
+  const Json plain = parse_json(run(repeated, {"--json"}).out, "the output");
+  const auto expected = results();
+  std::filesystem::remove(output());
+  const Json guessed =
+      parse_json(run(repeated, {"--json", "--prompt-lookup", "6"}).out, "the output");
+  EXPECT_EQ(results(), expected);
+  EXPECT_GT(guessed.at("accepted_tokens"), 0);
+  EXPECT_EQ(guessed.at("steps").get<int64_t>() + guessed.at("accepted_tokens").get<int64_t>(),
+            plain.at("steps").get<int64_t>());
+
+  // A request may ask for it alone, and for none.
+  const auto steps_of = [&](const std::string& setting, const Arguments& more) {
+    std::filesystem::remove(output());
+    std::string request = repeated;
+    request.insert(request.size() - 1, setting);
+    Arguments all = more;
+    all.emplace_back("--json");
+    return parse_json(run(request, all).out, "the output").at("steps");
+  };
+  EXPECT_EQ(steps_of(R"(, "prompt_lookup_num_tokens": 6)", {}), guessed.at("steps"));
+  EXPECT_EQ(steps_of(R"(, "prompt_lookup_num_tokens": 0)", {"--prompt-lookup", "6"}),
+            plain.at("steps"));
+}
+
+TEST_F(Batch, PrefixesOfOneRunAreFoundByTheNext) {
+  const Arguments with = {"--prefix-folder", path("kept/prefixes"), "--block-size", "4", "--json"};
+  const auto hits = [&] {
+    std::filesystem::remove(output());
+    return parse_json(run(kThree, with).out, "the output").at("prefix_hit_tokens").get<int64_t>();
+  };
+  EXPECT_EQ(hits(), 0);
+  expect_the_three(results());
+  EXPECT_GT(hits(), 0);
+  expect_the_three(results());
+
+  // A damaged file is said, passed over, and replaced.
+  const auto file = std::filesystem::directory_iterator(path("kept/prefixes"))->path();
+  folder_.write("kept/prefixes/" + file.filename().string(), read_file(file) + "x");
+  std::filesystem::remove(output());
+  const CommandResult damaged = run(kThree, with);
+  EXPECT_EQ(damaged.code, 0);
+  EXPECT_TRUE(damaged.err.starts_with("note: ")) << damaged.err;
+  EXPECT_NE(damaged.err.find("; going on without it\n"), std::string::npos) << damaged.err;
+  expect_the_three(results());
+  EXPECT_GT(hits(), 0);
+}
+
 TEST_F(Batch, QuantizedBlocksCanBeChosen) {
   const CommandResult result =
       run(kThree, {"--cache-config", R"({"quantized": {"nbits": 8}})", "--blocks", "16"});
@@ -236,6 +286,9 @@ TEST_F(Batch, WrongFlagsAreOneLineAndWriteNothing) {
   refused({"--blocks", "4", "--cache-config", R"({"num_blocks": 3})"}, "say the same");
   refused({"--max-tokens-per-step", "0"}, "--max-tokens-per-step 0");
   refused({"-n", "-1"}, "-n -1 must be 0 to");
+  refused({"--prompt-lookup", "-1"}, "--prompt-lookup -1 must be 0 to");
+  refused({"--prefix-folder", path("in.jsonl")}, "--prefix-folder ");
+  refused({"--prefix-folder", path("kept"), "--prefix-cache", "off"}, "cannot be used with");
   EXPECT_EQ(run_larder({"batch", "-m", toy_folder("toy-llama"), "--input", path("absent"),
                         "--output", output()})
                 .code,
