@@ -74,6 +74,31 @@ TEST_P(EnginePrefixes, APromptThatManyShareIsComputedOnce) {
   expect_all_free(*engine);
 }
 
+// By the pool's own count, when all sixteen have their first token: one prompt and what is their
+// own.
+TEST(EnginePrefixesMemory, OfALongPromptThatSixteenShareIsThatOfOneAndTheirOwnParts) {
+  EngineFixture fixture("toy-llama", DType::kBF16);
+  constexpr int64_t kSize = 16, kShared = 1000, kOwn = 20;
+  fixture.use_pool(kSize, 400);
+  fixture.options.prefix_cache = true;
+  const auto engine = fixture.engine();
+  const Ids shared = fixture.prompt(kShared, 1);
+  for (uint64_t i = 0; i < 16; ++i) {
+    Ids prompt = shared;
+    const Ids own = fixture.prompt(kOwn, 100 + i);
+    prompt.insert(prompt.end(), own.begin(), own.end());
+    EngineRequest request;
+    request.request = fixture.ask(prompt, 8);
+    engine->submit(request);
+  }
+  while (engine->stats().decoding < 16) ASSERT_TRUE(engine->step());
+  const auto blocks_of = [](int64_t tokens) { return (tokens + kSize - 1) / kSize; };
+  const int64_t layers = engine->session().cache().num_layers();
+  const int64_t all = layers * (blocks_of(kShared) + 16 * blocks_of(kOwn));
+  EXPECT_LE(static_cast<double>(engine->stats().used_blocks), 1.1 * static_cast<double>(all));
+  EXPECT_EQ(engine->stats().prefixes.hit_tokens, 15 * (kShared / kSize * kSize));
+}
+
 TEST_P(EnginePrefixes, AnAnswerIsAPrefixOfTheNextTurn) {
   const auto engine = fixture_.engine();
   Request first = fixture_.ask(fixture_.prompt(10, 3), 12);
