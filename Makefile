@@ -14,9 +14,9 @@ To be, or not to be,
 endef
 export PROMPT
 
-.PHONY: help demo test build configure packages format check bench matrix smollm2 clean
+.PHONY: help demo test build configure packages format check bench bench-vs matrix smollm2 clean
 help:  ## this list
-	@awk -F ':.*## ' '/^[a-z0-9]+:.*## / { printf "make %-9s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "make %-9s %s\n", $$1, $$2 }' Makefile
 
 demo: configure  ## build the command and let the small model write
 	@ninja -C build/release larder
@@ -50,6 +50,10 @@ bench: packages  ## build and run the kernel benchmarks
 	@scripts/configure release -DLARDER_BENCHMARKS=ON
 	@ninja -C build/release -j $(JOBS)
 	@build/release/tools/bench/bench_kernels
+
+bench-vs: smollm2  ## speed beside llama.cpp's on the same model: installs it into build/versus, some 30 minutes
+	@scripts/install-packages versus
+	@tools/versus/versus
 
 matrix: configure  ## write docs/operations.md: what every operation does on every cache kind
 	@ninja -C build/$(PRESET) -j $(JOBS) tests_cache
