@@ -5,6 +5,7 @@
 
 #include "larder/generate/text_stream.h"
 #include "larder/models/origin.h"
+#include "tools/batch_events.h"
 #include "tools/batch_run.h"
 #include "tools/command.h"
 #include "tools/engine_flags.h"
@@ -21,8 +22,9 @@ constexpr int64_t kPoolTokens = 16384;
 struct Flags {
   ModelFlags model;
   EngineFlags engine;
-  std::string input, output, prefix_folder;
+  std::string input, output, prefix_folder, event_log;
   int64_t prompt_lookup = 0;
+  bool top = false;
   int64_t max_new_tokens = BatchDefaults().max_new_tokens;
   bool json = false;
 };
@@ -75,6 +77,11 @@ std::string as_line(const Json& summary) {
              " preemptions, ", count("prefix_hit_tokens"), " prompt tokens found cached");
 }
 
+void print(const Json& summary, bool json) {
+  std::cerr << as_line(summary) << std::endl;
+  if (json) std::cout << summary.dump(2) << std::endl;
+}
+
 BatchDefaults defaults_of(const Flags& flags, const ModelInfo& info, const Tokenizer* tokenizer) {
   BatchDefaults defaults{flags.max_new_tokens, {}, tokenizer, flags.prompt_lookup};
   for (const int64_t id : info.eos_token_ids)
@@ -82,17 +89,38 @@ BatchDefaults defaults_of(const Flags& flags, const ModelInfo& info, const Token
   return defaults;
 }
 
-int run(Flags flags) {
+bool is_same_file(const std::string& a, const std::string& b) {
+  std::error_code ignored;  // files that are not there yet
+  const auto full = [&ignored](const std::string& path) {
+    return std::filesystem::absolute(path, ignored).lexically_normal();
+  };
+  return full(a) == full(b) || std::filesystem::equivalent(a, b, ignored);
+}
+
+void check(const Flags& flags) {
   if (flags.max_new_tokens < 0 || flags.max_new_tokens > INT32_MAX)
     fail("-n ", flags.max_new_tokens, " must be 0 to ", INT32_MAX);
   if (flags.prompt_lookup < 0 || flags.prompt_lookup > INT32_MAX)
     fail("--prompt-lookup ", flags.prompt_lookup, " must be 0 to ", INT32_MAX);
   flags.engine.check(flags.model);
+  if (!flags.prefix_folder.empty() && flags.engine.prefix_cache == "off")
+    fail("--prefix-folder cannot be used with --prefix-cache off");
+  for (const std::string& other : {flags.input, flags.output}) {
+    if (!flags.event_log.empty() && is_same_file(flags.event_log, other))
+      fail("--event-log ", in_quotes(flags.event_log),
+           " is a file of requests or results; give one of its own, which is replaced");
+  }
+  if (flags.top && !ProgressBar::wanted())
+    fail(
+        "--top draws on stderr, which is no terminal; write --event-log FILE, and see it with "
+        "larder top --replay FILE");
+}
+
+int run(Flags flags) {
+  check(flags);
   std::ifstream input = open_input(flags.input);
   std::optional<PrefixFolder> folder;
   if (!flags.prefix_folder.empty()) {
-    if (flags.engine.prefix_cache == "off")
-      fail("--prefix-folder cannot be used with --prefix-cache off");
     flags.engine.prefix_cache = "on";
     folder.emplace(flags.prefix_folder);
   }
@@ -101,8 +129,12 @@ int run(Flags flags) {
   const std::optional<Tokenizer> tokenizer = find_tokenizer(flags.model.model);
   EngineOptions options = flags.engine.options(loaded, kPoolTokens);
   if (tokenizer) options.make_text = stream_text(*tokenizer);
+  BatchEvents events(flags.top);
+  if (flags.top || !flags.event_log.empty()) options.events = &events;
   const std::unique_ptr<Engine> engine = flags.engine.make(loaded, std::move(options), true);
 
+  BatchResults results(flags.output);
+  if (!flags.event_log.empty()) events.open_log(flags.event_log);
   std::optional<CacheOrigin> origin;
   if (folder) {
     origin = cache_origin(flags.model.model, *loaded.model());
@@ -112,15 +144,15 @@ int run(Flags flags) {
   const BatchDefaults defaults =
       defaults_of(flags, loaded.model()->info(), tokenizer ? &*tokenizer : nullptr);
   BatchReader reader(input, defaults);
-  BatchResults results(flags.output);
-  ProgressBar progress(count_lines(flags.input));
+  const auto below = [&events] { return events.draw(1); };
+  ProgressBar progress(count_lines(flags.input),
+                       flags.top ? std::function<std::string()>(below) : nullptr);
   BatchRun run(*engine, reader, results, progress);
   const bool complete = run.run();
   progress.clear();
   if (folder) folder->save(*engine, *origin);
-  const Json figures = summary(run.counts(), engine->stats());
-  std::cerr << as_line(figures) << std::endl;
-  if (flags.json) std::cout << figures.dump(2) << std::endl;
+  print(summary(run.counts(), engine->stats()), flags.json);
+  events.close();
   return complete ? 0 : kInterrupted;
 }
 
@@ -152,6 +184,11 @@ void add_batch(CLI::App& parent, std::function<int()>& action) {
          "Begin with the cached prefixes that an earlier run left here, and leave them at the "
          "end")
       ->type_name("DIR");
+  app.add_option("--event-log", flags->event_log,
+                 "Write what happens to requests and blocks into this file, for larder top")
+      ->type_name("FILE");
+  app.add_flag("--top", flags->top,
+               "Draw the pool on stderr below the progress bar, as larder top does");
   app.add_flag("--json", flags->json, "The figures of the end as a JSON object on stdout too");
   app.footer(
       "A line that is wrong gives a result with `error` and stops no other. Ctrl-C ends after the "

@@ -3,7 +3,7 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <iostream>
+#include <utility>
 
 #include "larder/base/str.h"
 
@@ -12,9 +12,11 @@ namespace {
 
 constexpr int64_t kWidth = 30;
 constexpr auto kBetween = std::chrono::milliseconds(100);
-constexpr std::string_view kBegin = "\r\x1b[K";  // to the line's begin, and empty it
 
 }  // namespace
+
+ProgressBar::ProgressBar(int64_t total, std::function<std::string()> below)
+    : total_(total), below_(std::move(below)), screen_(STDERR_FILENO) {}
 
 bool ProgressBar::wanted() { return isatty(STDERR_FILENO) == 1; }
 
@@ -24,15 +26,13 @@ void ProgressBar::show(int64_t done, std::string_view more) {
   next_ = now + kBetween;
   shown_ = true;
   const int64_t full = std::min(kWidth, kWidth * done / std::max<int64_t>(total_, 1));
-  std::cerr << str(kBegin, "[", std::string(static_cast<size_t>(full), '#'),
+  screen_.draw(str("[", std::string(static_cast<size_t>(full), '#'),
                    std::string(static_cast<size_t>(kWidth - full), '.'), "] ", done, "/", total_,
-                   more)
-            << std::flush;
+                   more, "\n", below_ ? below_() : ""));
 }
 
 void ProgressBar::clear() {
-  if (shown_) std::cerr << kBegin << std::flush;
-  shown_ = false;
+  if (std::exchange(shown_, false)) screen_.draw(below_ ? below_() : "");
 }
 
 }  // namespace larder::tools

@@ -1,5 +1,4 @@
 // larder top: the pool of an engine, drawn from its event log.
-#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -28,45 +27,44 @@ struct Flags {
 // Thrown through the reader, which knows no other end than that of the file.
 struct Interrupted {};
 
-// What the terminal has room for; control codes for a terminal only.
-TopLayout layout_of_output(bool plain) {
-  TopLayout layout;
-  layout.colour = !plain;
-  winsize size{};
-  if (plain || ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) != 0 || size.ws_col == 0) return layout;
-  layout.columns = size.ws_col;
-  layout.rows = std::max(size.ws_row / 2, 1);
-  layout.legend = std::max<int64_t>(size.ws_row - layout.rows - 5, 1);
-  return layout;
-}
-
 void wait(int64_t ms) {
   for (; ms > 0 && !interrupted(); ms -= 50)
     std::this_thread::sleep_for(std::chrono::milliseconds(std::min<int64_t>(ms, 50)));
   if (interrupted()) throw Interrupted();
 }
 
-void show(const PoolState& pool, bool plain, int64_t delay) {
-  const char* const home = plain ? "" : "\x1b[H\x1b[2J";
-  std::cout << home << draw_pool(pool, layout_of_output(plain)) << (plain ? "\n" : "")
-            << std::flush;
-  if (!plain) wait(delay);
-}
+// Every step, on a terminal over the one before.
+class Replay {
+ public:
+  explicit Replay(int64_t delay) : screen_(STDOUT_FILENO), delay_(delay) {}
+  void show(const PoolState& pool) {
+    const auto size = screen_size(STDOUT_FILENO);
+    if (!size) {
+      std::cout << draw_pool(pool, {}) << std::endl;
+      return;
+    }
+    screen_.draw(draw_pool(pool, layout_for(*size)));
+    wait(delay_);
+  }
+
+ private:
+  Screen screen_;
+  const int64_t delay_;
+};
 
 int run(const Flags& flags) {
   if (flags.delay < 0 || flags.delay > kLongestDelay)
     fail("--delay ", flags.delay, " must be 0 to ", kLongestDelay);
-  const bool plain = flags.once || isatty(STDOUT_FILENO) == 0;
   catch_interrupts();
   PoolState pool;
+  Replay replay(flags.delay);
   const auto show_last = [&] {
-    if (flags.once && pool.begun())
-      std::cout << draw_pool(pool, layout_of_output(true)) << std::flush;
+    if (flags.once && pool.begun()) std::cout << draw_pool(pool, {}) << std::flush;
   };
   try {
     read_event_log(flags.replay, [&](const PoolEvent& event) {
       pool.apply(event);
-      if (!flags.once && event.kind == PoolEventKind::kStep) show(pool, plain, flags.delay);
+      if (!flags.once && event.kind == PoolEventKind::kStep) replay.show(pool);
       if (interrupted()) throw Interrupted();
     });
   } catch (const Interrupted&) {

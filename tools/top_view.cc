@@ -53,9 +53,21 @@ char symbol_of(std::span<const PoolState::Block> blocks) {
   return most;
 }
 
-std::string painted(char symbol, const TopLayout& layout) {
-  if (!layout.colour) return {symbol};
-  return str("\x1b[38;5;", colour_of(symbol), "m", symbol, "\x1b[0m");
+// With the colour of its first one.
+std::string painted(std::string_view symbols, const TopLayout& layout) {
+  if (!layout.colour) return std::string(symbols);
+  return str("\x1b[38;5;", colour_of(symbols.front()), "m", symbols, "\x1b[0m");
+}
+
+// Runs of one symbol together, so that a slow line carries a tenth.
+std::string painted_line(std::string_view symbols, const TopLayout& layout) {
+  std::string text;
+  while (!symbols.empty()) {
+    const size_t run = std::min(symbols.find_first_not_of(symbols.front()), symbols.size());
+    text += painted(symbols.substr(0, run), layout);
+    symbols.remove_prefix(run);
+  }
+  return text + '\n';
 }
 
 std::string counters(const PoolState& pool) {
@@ -64,7 +76,7 @@ std::string counters(const PoolState& pool) {
   return str("step ", pool.step(), ": ", pool.num_blocks(), " blocks, ", counts.free, " free, ",
              counts.used, " used, ", counts.cached, " cached\n", totals.begun - totals.ended,
              " requests, ", totals.ended, " ended; ", totals.tokens_fed, " tokens fed; ",
-             totals.hits, " hits of ", totals.hit_tokens, " tokens, ", totals.preemptions,
+             totals.hits, " hits of ", totals.hit_tokens, " tokens\n", totals.preemptions,
              " preemptions, ", totals.evictions, " evictions, ", totals.copies, " copies\n");
 }
 
@@ -73,12 +85,13 @@ std::string cells(const PoolState& pool, const TopLayout& layout) {
   const auto columns = static_cast<size_t>(std::max<int64_t>(layout.columns, 1));
   const size_t most = columns * static_cast<size_t>(std::max<int64_t>(layout.rows, 1));
   const size_t each = std::max<size_t>((blocks.size() + most - 1) / most, 1);
-  std::string text;
-  for (size_t at = 0, cell = 0; at < blocks.size(); at += each) {
-    text += painted(symbol_of(blocks.subspan(at, std::min(each, blocks.size() - at))), layout);
-    if (++cell % columns == 0) text += '\n';
+  std::string text, line;
+  for (size_t at = 0; at < blocks.size(); at += each) {
+    line += symbol_of(blocks.subspan(at, std::min(each, blocks.size() - at)));
+    if (line.size() < columns && at + each < blocks.size()) continue;
+    text += painted_line(line, layout);
+    line.clear();
   }
-  if (!text.ends_with('\n')) text += '\n';
   const std::string per_cell = each == 1 ? "" : str("; a cell is ", each, " blocks, as most are");
   return str(text, kFree, " free  ", kCached, " cached  ", kShared, " shared", per_cell, "\n");
 }
@@ -89,11 +102,22 @@ std::string legend_line(const PoolState& pool, PoolState::Owner owner,
     return pool.blocks()[static_cast<size_t>(number)].owners.size() > 1;
   });
   const std::string sample = owner.sample == 0 ? "" : str(" sample ", owner.sample);
-  return str(painted(letter_of(owner.request), layout), " request ", owner.request, sample, ": ",
+  const char letter = letter_of(owner.request);
+  return str(painted({&letter, 1}, layout), " request ", owner.request, sample, ": ",
              held.empty() ? "waits" : str(held.size(), " blocks, ", shared, " shared"), "\n");
 }
 
 }  // namespace
+
+TopLayout layout_for(const ScreenSize& screen, int64_t others) {
+  constexpr int64_t kFixed = 6;  // counters, the key, those that are not listed, the cursor
+  TopLayout layout;
+  layout.colour = true;
+  layout.columns = screen.columns;
+  layout.rows = std::max<int64_t>(screen.rows / 2, 1);
+  layout.legend = std::max<int64_t>(screen.rows - layout.rows - kFixed - others, 1);
+  return layout;
+}
 
 std::string draw_pool(const PoolState& pool, const TopLayout& layout) {
   std::string text = counters(pool);

@@ -33,8 +33,8 @@ PoolState small_state(int64_t num_blocks = 8) {
 TEST(TopView, ShowsWhoHasWhichBlock) {
   EXPECT_EQ(draw_pool(small_state(), {}),
             "step 7: 8 blocks, 3 free, 4 used, 1 cached\n"
-            "3 requests, 0 ended; 40 tokens fed; 1 hits of 16 tokens, 0 preemptions, 0 evictions, "
-            "0 copies\n"
+            "3 requests, 0 ended; 40 tokens fed; 1 hits of 16 tokens\n"
+            "0 preemptions, 0 evictions, 0 copies\n"
             "A#AB+...\n"
             ". free  + cached  # shared\n"
             "A request 0: 3 blocks, 1 shared\n"
