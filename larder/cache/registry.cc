@@ -16,6 +16,18 @@ void refuse_config(std::string_view kind, const CacheOptions& options) {
   }
 }
 
+void check_options(const CacheKind& kind, const CacheOptions& options) {
+  if (options.dtype != DType::kF32 && options.dtype != DType::kF16 &&
+      options.dtype != DType::kBF16) {
+    fail("a KV cache of dtype ", dtype_name(options.dtype), " is not built; use f32, f16 or bf16");
+  }
+  if (options.rollback < 0) fail("rollback ", options.rollback, " must not be negative");
+  if (kind.needs_max_cache_len && options.max_cache_len <= 0) {
+    fail("max_cache_len ", options.max_cache_len, " for the cache ", in_quotes(kind.name),
+         "; it must be at least 1");
+  }
+}
+
 CacheRegistry::CacheRegistry() {
   add({"dynamic", make_dynamic_layers, false});
   add({"dynamic_full", make_dynamic_full_layers, false});
@@ -59,15 +71,7 @@ CacheLayers CacheRegistry::make_layers(std::string_view name, std::span<const La
                                        const CacheOptions& options,
                                        const CacheMemory& memory) const {
   const CacheKind& kind = find(name);
-  if (options.dtype != DType::kF32 && options.dtype != DType::kF16 &&
-      options.dtype != DType::kBF16) {
-    fail("a KV cache of dtype ", dtype_name(options.dtype), " is not built; use f32, f16 or bf16");
-  }
-  if (options.rollback < 0) fail("rollback ", options.rollback, " must not be negative");
-  if (kind.needs_max_cache_len && options.max_cache_len <= 0) {
-    fail("max_cache_len ", options.max_cache_len, " for the cache ", in_quotes(name),
-         "; it must be at least 1");
-  }
+  check_options(kind, options);
   CacheLayers made = kind.make(attention, options, memory);
   LARDER_ASSERT(made.size() == attention.size());
   return made;

@@ -26,6 +26,9 @@ struct CacheKind {
   bool has_own_pool = false;         // takes no block from memory.blocks
 };
 
+// Throws for a dtype that no cache stores, and for a missing max_cache_len.
+void check_options(const CacheKind& kind, const CacheOptions& options);
+
 // A list of kinds, owned by the program (there is no global one). Starts with the built-in kinds.
 class CacheRegistry {
  public:

@@ -368,7 +368,7 @@ TEST(OffloadConfig, PicksTheInnerKindAndRefusesWhatItDoesNotKnow) {
   };
   EXPECT_EQ(text(R"({"cache": "static"})"), "");
   EXPECT_NE(text(R"({"cache": "static"})", 0).find("max_cache_len 0"), std::string::npos);
-  EXPECT_NE(text(R"({"cache": "offloaded"})").find("offloaded already"), std::string::npos);
+  EXPECT_NE(text(R"({"cache": "offloaded_static"})").find("offloaded already"), std::string::npos);
   EXPECT_NE(text(R"({"cache": "paged_turbo"})").find("paged_turbo"), std::string::npos);
   EXPECT_NE(text(R"({"folders": "x"})").find("\"folders\""), std::string::npos);
   EXPECT_NE(text(R"({"cache_config": {"nbits": 3}})").find("\"nbits\""), std::string::npos);
