@@ -8,14 +8,20 @@
 
 namespace larder {
 
-PagedBlocks::Size::Size(Allocator& allocator, const PagedSize& of, int32_t first_number)
-    : bytes((of.bytes + kAlignment - 1) / kAlignment * kAlignment),
-      what(of.what),
-      pool(of.num_blocks),
+void refuse_full_pool(const PagedSize& size) {
+  fail_as(ErrorKind::kNoRoom, "the paged pool is full: all ", size.num_blocks, " ", size.what,
+          " of ", size.block_bytes(),
+          " bytes are taken; give it more blocks, or run fewer or shorter sequences");
+}
+
+PagedBlocks::Size::Size(Allocator& allocator, const PagedSize& size, int32_t first_number)
+    : of(size),
+      bytes(size.block_bytes()),
+      pool(size.num_blocks),
       memory(allocator,
-             static_cast<size_t>(checked_mul(static_cast<int64_t>(bytes), of.num_blocks)), "kv"),
+             static_cast<size_t>(checked_mul(static_cast<int64_t>(bytes), size.num_blocks)), "kv"),
       first(first_number) {
-  for (int32_t id = 0; id < of.num_blocks; ++id)
+  for (int32_t id = 0; id < size.num_blocks; ++id)
     blocks.emplace_back(*this, id, memory.data() + static_cast<size_t>(id) * bytes, bytes);
 }
 
@@ -59,11 +65,7 @@ BlockPtr PagedBlocks::make(size_t bytes) {
   Size& size = size_for(bytes);
   int32_t id = size.pool.take();
   while (id == BlockPool::kNone && reclaim_ && reclaim_()) id = size.pool.take();
-  if (id == BlockPool::kNone) {
-    fail_as(ErrorKind::kNoRoom, "the paged pool is full: all ", size.pool.num_blocks(), " ",
-            size.what, " of ", size.bytes,
-            " bytes are taken; give it more blocks, or run fewer or shorter sequences");
-  }
+  if (id == BlockPool::kNone) refuse_full_pool(size.of);
   size.tell(PoolEventKind::kAllocate, id);
   return BlockPtr(&size.blocks[static_cast<size_t>(id)]);
 }

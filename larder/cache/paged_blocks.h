@@ -19,7 +19,11 @@ struct PagedSize {
   size_t bytes = 0;
   int32_t num_blocks = 0;
   std::string what = "blocks";
+
+  size_t block_bytes() const { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
 };
+// Throws Error(kNoRoom): somebody asks for a block, and all are taken.
+[[noreturn]] void refuse_full_pool(const PagedSize& size);
 
 // A block is one layer's K and V of block_size tokens, and any layer may take any of its size: the
 // blocks that a sliding layer gives back serve the others. A quantized cache has two sizes, codes
@@ -65,10 +69,10 @@ class PagedBlocks final : public BlockSource {
     int32_t id_;
   };
   struct Size {
-    Size(Allocator& allocator, const PagedSize& of, int32_t first_number);
+    Size(Allocator& allocator, const PagedSize& size, int32_t first_number);
     void tell(PoolEventKind kind, int32_t id) const noexcept;
+    PagedSize of;
     size_t bytes;
-    std::string what;
     BlockPool pool;
     Buffer memory;
     std::deque<Block> blocks;

@@ -13,7 +13,6 @@ constexpr const char* kKeys[] = {"block_size", "num_blocks", "num_exact_blocks",
                                  "pool_bytes", "pool_share", "quantized"};
 constexpr int32_t kMostBlockSize = 256;
 constexpr int64_t kDefaultTokens = 4096;  // of a pool whose size nobody gave
-constexpr int64_t kPrefillStep = 512;     // what a row may hold exact beside its residual
 
 void refuse_unknown(const Json& config) {
   for (const auto& [key, value] : config.items()) {
@@ -79,33 +78,6 @@ PagedConfig read_paged_config(const CacheOptions& options, std::span<const Layer
   read_size(fields, options, config);
   config.num_exact_blocks = positive(fields, "num_exact_blocks").value_or(0);
   return config;
-}
-
-void PagedConfig::resolve(int64_t num_layers, int64_t exact_bytes, int64_t code_bytes,
-                          const Allocator& allocator) {
-  if (pool_share) {
-    const size_t left = allocator.left();
-    if (left == Allocator::kUnlimited)
-      fail(kWhat, ": pool_share ", *pool_share, " is of a memory limit, and there is none");
-    pool_bytes = static_cast<int64_t>(static_cast<double>(left) * *pool_share);
-  }
-  // A row holds at most its residual, a block that is not full, and a step exact.
-  constexpr int64_t kPart = 4;  // rows of a few blocks of codes each have exact ones as well
-  const int64_t one_row =
-      quantized ? (quantized->residual_length + kPrefillStep) / block_size + 2 : 0;
-  if (pool_bytes) {
-    const int64_t a_block =
-        quantized ? code_bytes + (num_exact_blocks > 0 ? 0 : exact_bytes / kPart) : exact_bytes;
-    const int64_t fixed = num_exact_blocks * num_layers * (quantized ? exact_bytes : 0);
-    num_blocks = std::max<int64_t>(0, *pool_bytes - fixed) / checked_mul(num_layers, a_block);
-    if (num_blocks < 1) {
-      fail_as(ErrorKind::kNoRoom, "a paged pool of ", *pool_bytes, " bytes holds no block of ",
-              num_layers, " layers of ", a_block, " bytes");
-    }
-  }
-  if (!quantized) return;
-  const bool given = num_exact_blocks > 0;
-  if (!given) num_exact_blocks = std::max(num_blocks / kPart, pool_bytes ? 1 : one_row);
 }
 
 }  // namespace larder

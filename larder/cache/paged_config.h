@@ -13,16 +13,11 @@ namespace larder {
 // block_size tokens in every layer.
 struct PagedConfig {
   int32_t block_size = 16;       // tokens, 1..256; quantized: 64
-  int64_t num_blocks = 0;        // 0 until resolve()
-  int64_t num_exact_blocks = 0;  // quantized: of the second pool, for recent exact tokens
+  int64_t num_blocks = 0;        // 0: follows from pool_bytes or pool_share (paged_pool.h)
+  int64_t num_exact_blocks = 0;  // quantized: of the second pool, for recent exact tokens; 0: too
   std::optional<int64_t> pool_bytes;
   std::optional<double> pool_share;  // of what the memory limit leaves
   std::optional<LarderQuantizedConfig> quantized;
-
-  // Fills in the numbers of blocks that the settings give as bytes or as a share. `exact_bytes` and
-  // `code_bytes` are of one layer's block. Throws where a pool of no block comes out.
-  void resolve(int64_t num_layers, int64_t exact_bytes, int64_t code_bytes,
-               const Allocator& allocator);
 };
 
 // Throws Error that names the key, its value and what it may be.
