@@ -1,4 +1,5 @@
 // larder plan: what a model will need, from config.json and the safetensors headers alone.
+#include <algorithm>
 #include <iostream>
 #include <limits>
 
@@ -18,9 +19,11 @@ namespace {
 
 namespace fs = std::filesystem;
 
+constexpr int64_t kMostSource = 512;  // tokens of a source that the bound of scratch knows
+
 struct Flags {
   std::string model, cache, cache_config, cache_dtype = "bf16", budget;
-  int64_t context = 0, batch = 1, new_tokens = 0, rollback = 0;
+  int64_t context = 0, batch = 1, new_tokens = 0, rollback = 0, source = kMostSource;
   int threads = 0;
   bool json = false;
 };
@@ -65,6 +68,7 @@ class Plan {
     return {{"context", context_},
             {"new_tokens", flags_.new_tokens},
             {"batch", flags_.batch},
+            {"source_tokens", has_source() ? Json(flags_.source) : Json()},
             {"threads", threads_},
             {"cache_dtype", dtype_name(dtype)},
             {"weights_bytes", weights_ ? Json(*weights_) : Json()},
@@ -86,6 +90,11 @@ class Plan {
     int64_t memory() const { return kv.kv + scratch.value_or(0); }
   };
 
+  bool has_source() const {
+    return std::ranges::find(config_.layers, LayerKind::kCross, &LayerSpec::kind) !=
+           config_.layers.end();
+  }
+
   void check() const {
     if (flags_.context < 0) fail("--context ", flags_.context, " must not be negative");
     if (context_ < 1) fail("config.json names no longest context; give --context");
@@ -94,6 +103,8 @@ class Plan {
       fail("--batch ", flags_.batch, " must be in 1..", kMostRows);
     if (flags_.new_tokens < 0 || flags_.new_tokens > context_)
       fail("--new-tokens ", flags_.new_tokens, " must be in 0..", context_, ", the context");
+    if (flags_.source < 1 || flags_.source > kMostSource)
+      fail("--source ", flags_.source, " must be in 1..", kMostSource);
     if (!flags_.cache_config.empty() && flags_.cache.empty())
       fail("--cache-config needs --cache, the kind whose settings it has");
   }
@@ -103,6 +114,12 @@ class Plan {
     Json result = {{"kv_bytes", need.kv.kv},
                    {"scratch_bytes", need.scratch ? Json(*need.scratch) : Json()}};
     if (need.kv.file > 0) result["file_bytes"] = need.kv.file;
+    for (const PoolUse& size : need.kv.pool) {
+      result["pool"].push_back({{"what", size.what},
+                                {"block_bytes", size.block_bytes},
+                                {"num_blocks", size.num_blocks},
+                                {"most_taken", size.most_taken}});
+    }
     if (budget_) result["max_context"] = max_context(kind);
     return result;
   }
@@ -116,8 +133,13 @@ class Plan {
   }
 
   Need need_of(const std::string& kind, int64_t tokens) const {
-    const KVLoad load{kind, options_, flags_.batch, tokens, std::min(flags_.new_tokens, tokens)};
-    Need need{planned_kv_bytes(config_, load),
+    const KVLoad load{kind,
+                      options_,
+                      flags_.batch,
+                      tokens,
+                      std::min(flags_.new_tokens, tokens),
+                      has_source() ? flags_.source : 0};
+    Need need{planned_kv_bytes(config_.layers, load),
               planned_scratch_bytes(file_.json, file_.what, {flags_.batch, tokens, threads_})};
     if (need.scratch) *need.scratch += need.kv.flush_scratch;
     return need;
@@ -127,7 +149,12 @@ class Plan {
   int64_t max_context(const std::string& kind) const {
     const size_t taken = weights_.value_or(0);
     const auto fits = [&](int64_t tokens) {
-      return static_cast<size_t>(need_of(kind, tokens).memory()) <= *budget_ - taken;
+      try {
+        return static_cast<size_t>(need_of(kind, tokens).memory()) <= *budget_ - taken;
+      } catch (const Error& error) {  // a pool of a size that was given
+        if (error.kind() != ErrorKind::kNoRoom) throw;
+        return false;
+      }
     };
     const int64_t most = config_.context > 0 ? config_.context : kMostTokens;
     if (taken > *budget_ || !fits(1)) return 0;
@@ -168,6 +195,11 @@ void print_kind(const std::string& kind, const Json& plan) {
     std::cout << ", in its file " << bytes_text(plan.at("file_bytes"));
   if (!plan.at("scratch_bytes").is_null())
     std::cout << ", scratch at most " << bytes_text(plan.at("scratch_bytes"));
+  if (plan.contains("pool")) {
+    for (const Json& size : plan.at("pool"))
+      std::cout << ", " << size.at("most_taken") << " of " << size.at("num_blocks") << " "
+                << size.at("what").get<std::string>() << " taken";
+  }
   if (plan.contains("max_context"))
     std::cout << ", at most " << plan.at("max_context") << " tokens a row in the budget";
   std::cout << '\n';
@@ -177,6 +209,8 @@ void print(const Json& report) {
   std::cout << "context " << report.at("context");
   if (report.at("new_tokens") > 0)
     std::cout << " (" << report.at("new_tokens") << " of them one by one)";
+  if (!report.at("source_tokens").is_null())
+    std::cout << ", sources of " << report.at("source_tokens");
   std::cout << ", batch " << report.at("batch") << ", cache "
             << report.at("cache_dtype").get<std::string>() << ", threads " << report.at("threads")
             << '\n';
@@ -200,6 +234,8 @@ void add_plan(CLI::App& parent, std::function<int()>& action) {
              "Of these, tokens that are generated one by one; the others come in steps of 512 "
              "(default 0)");
   add_number(app, "--batch", flags->batch, "Rows (default 1)");
+  add_number(app, "--source", flags->source,
+             "Encoder-decoder models: tokens of each row's source, at most 512 (default 512)");
   add_number(app, "--threads", flags->threads, "Threads, for scratch (default: one a core)");
   app.add_option("--cache", flags->cache, "One cache_implementation only (default: all)");
   app.add_option("--cache-config", flags->cache_config, "Settings of --cache, a JSON object")
@@ -213,10 +249,12 @@ void add_plan(CLI::App& parent, std::function<int()>& action) {
   app.add_flag("--json", flags->json, "One JSON object");
   app.footer(
       "Reads config.json and the headers of safetensors, nothing else; architectures that larder "
-      "cannot run are planned too.\nKV: to the byte what the allocator hands out, for offloaded "
-      "kinds what is in memory at once (and what lies\nin the file). Scratch: a bound for fused "
-      "attention and steps of at most 512 tokens; for architectures that\nlarder cannot run, of a "
-      "plain decoder of that size. Not in it: recurrent states, cross layers.\n\n"
+      "cannot run are planned too.\nKV: to the byte what the allocator hands out, recurrent states "
+      "and cross layers included; for offloaded kinds\nwhat is in memory at once (and what lies in "
+      "the file); for paged the whole pool, which holds all rows unless\n--cache-config says "
+      "another size. Scratch: a bound for fused attention and steps of at most 512 tokens.\n"
+      "For architectures that larder cannot run: of a plain decoder of that size, and no states or "
+      "cross layers.\n\n"
       "Example:\n  larder plan -m models/toy/toy-llama --context 4096 --batch 4 --budget 64M");
   app.callback([flags, &action] {
     action = [flags] {

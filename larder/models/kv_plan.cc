@@ -4,6 +4,7 @@
 
 #include "larder/base/error.h"
 #include "larder/base/json.h"
+#include "larder/models/model.h"
 #include "larder/tensor/shape.h"
 
 namespace larder {
@@ -116,6 +117,19 @@ class Reader {
   Family family_ = kNone;
 };
 
+std::vector<LayerSpec> layers_of(const Json& config, const std::string& what,
+                                 const KVPlanConfig& plan) {
+  try {
+    return Model::outline(config, what, DType::kF32)->cache_layers();
+  } catch (const Error&) {  // not built here
+  }
+  std::vector<LayerSpec> layers;
+  for (const int64_t window : plan.windows)
+    layers.push_back(
+        {static_cast<int32_t>(plan.num_kv_heads), static_cast<int32_t>(plan.head_dim), window});
+  return layers;
+}
+
 }  // namespace
 
 int64_t KVPlanConfig::bytes_per_token_per_layer(DType stored) const {
@@ -140,7 +154,9 @@ int64_t KVPlanConfig::windowed_bytes(int64_t tokens, DType stored) const {
 
 KVPlanConfig read_kv_plan_config(const Json& config, const std::string& what) {
   const Json* text = JsonFields(config, what).object("text_config");
-  return Reader(text != nullptr ? *text : config, what).read();
+  KVPlanConfig plan = Reader(text != nullptr ? *text : config, what).read();
+  plan.layers = layers_of(config, what, plan);
+  return plan;
 }
 
 }  // namespace larder

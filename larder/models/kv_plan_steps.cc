@@ -53,6 +53,7 @@ class FrameCounts {
     frames_ = std::move(need);
     return most;
   }
+  int64_t bytes() const { return bytes_of(frames_); }
 
  private:
   // Whether the layer and the one before it now have fewer blocks of some size.
@@ -74,6 +75,13 @@ class Walk {
   explicit Walk(CacheCounts counts)
       : counts_(std::move(counts)), frames_(counts_.kind_of_layer.size()) {}
 
+  // As the encoder does before the first step.
+  void fill_cross(int64_t batch, int64_t source_tokens) {
+    const int64_t blocks = checked_mul(batch, ceil_div(source_tokens, kGrowingBlock));
+    fixed_ = checked_mul(counts_.cross_block_bytes, blocks);
+    memory_holds(0);
+  }
+
   int64_t step_limit(int32_t row) const {
     int64_t least = INT64_MAX;
     for (const auto& kind : counts_.kinds) least = std::min(least, kind->step_limit(row));
@@ -82,10 +90,46 @@ class Walk {
 
   // As Cache::begin, then commit in every layer.
   void step(std::span<const RowStep> rows) {
-    struct Change {
-      int64_t before, most;
-      BlockCounts blocks_before;
+    std::vector<Change> changes = reserve(rows);
+    int64_t held = 0;
+    for (const size_t kind : counts_.kind_of_layer) held += changes[kind].before;
+    const int64_t new_rows = count_new(rows);
+    auto state = counts_.states.begin();
+    const auto take_states = [&](size_t before) {
+      for (; state != counts_.states.end() && state->before <= before; ++state)
+        fixed_ += new_rows * state->row_bytes;
+      memory_holds(counts_.offloaded ? frames_.bytes() : held);
     };
+    for (size_t i = 0; i < counts_.kind_of_layer.size(); ++i) {
+      take_states(i);
+      const size_t kind = counts_.kind_of_layer[i];
+      layers_hold(held - changes[kind].before + changes[kind].most);
+      held += counts_.kinds[kind]->bytes() - changes[kind].before;
+      if (counts_.offloaded) memory_holds(reserve_frames(i, changes));
+    }
+    take_states(counts_.kind_of_layer.size());
+    for (const auto& kind : counts_.kinds) kind->commit(rows);
+  }
+
+  KVBytes result() const {
+    KVBytes result = result_;
+    if (!counts_.pool) return result;
+    for (const PoolCounts::Size& size : counts_.pool->sizes()) {
+      result.pool.push_back({size.of.what, static_cast<int64_t>(size.of.block_bytes()),
+                             size.of.num_blocks, size.most_taken});
+      result.kv += static_cast<int64_t>(size.of.block_bytes()) * size.of.num_blocks;
+    }
+    return result;
+  }
+
+ private:
+  // Of a kind's layer by its reserve(): bytes before it, the most on the way.
+  struct Change {
+    int64_t before, most;
+    BlockCounts blocks_before;
+  };
+
+  std::vector<Change> reserve(std::span<const RowStep> rows) {
     std::vector<Change> changes;
     for (const auto& kind : counts_.kinds) {
       Change change{kind->bytes(), 0, {}};
@@ -94,32 +138,39 @@ class Walk {
       changes.push_back(std::move(change));
       result_.flush_scratch = std::max(result_.flush_scratch, kind->flush_scratch());
     }
-    int64_t held = 0;
-    for (const size_t kind : counts_.kind_of_layer) held += changes[kind].before;
-    for (size_t i = 0; i < counts_.kind_of_layer.size(); ++i) {
-      const size_t kind = counts_.kind_of_layer[i];
-      most_held_ = std::max(most_held_, held - changes[kind].before + changes[kind].most);
-      held += counts_.kinds[kind]->bytes() - changes[kind].before;
-      if (!counts_.offloaded) continue;
-      result_.kv = std::max(result_.kv, frames_.reserve(i, [&](size_t layer) -> const BlockCounts& {
-        const size_t of = counts_.kind_of_layer[layer];
-        return layer <= i ? counts_.kinds[of]->blocks() : changes[of].blocks_before;
-      }));
-    }
-    for (const auto& kind : counts_.kinds) kind->commit(rows);
+    return changes;
   }
 
-  KVBytes result() const {
-    KVBytes result = result_;
-    (counts_.offloaded ? result.file : result.kv) = most_held_;
-    return result;
+  int64_t reserve_frames(size_t index, const std::vector<Change>& changes) {
+    return frames_.reserve(index, [&](size_t layer) -> const BlockCounts& {
+      const size_t of = counts_.kind_of_layer[layer];
+      return layer <= index ? counts_.kinds[of]->blocks() : changes[of].blocks_before;
+    });
   }
 
- private:
+  // Rows come in their order.
+  int64_t count_new(std::span<const RowStep> rows) {
+    const int64_t before = rows_;
+    for (const RowStep& each : rows) rows_ = std::max(rows_, int64_t{each.row} + 1);
+    return rows_ - before;
+  }
+
+  // Blocks of attention layers; of a pool they are there from the start.
+  void layers_hold(int64_t bytes) {
+    if (counts_.offloaded)
+      result_.file = std::max(result_.file, bytes);
+    else
+      memory_holds(bytes);
+  }
+  void memory_holds(int64_t bytes) {
+    result_.kv = std::max(result_.kv, checked_add(fixed_, counts_.pool ? 0 : bytes));
+  }
+
   CacheCounts counts_;
   FrameCounts frames_;
   KVBytes result_;
-  int64_t most_held_ = 0;  // bytes of all blocks
+  int64_t fixed_ = 0;  // bytes of states and cross layers
+  int64_t rows_ = 0;
 };
 
 // Prompts of `tokens` tokens, row after row, as Generation feeds them.
@@ -142,30 +193,34 @@ void prefill(Walk& walk, int64_t batch, int64_t tokens) {
   }
 }
 
+// Refuses what would not fit in 64 bits on the way.
+void check_sizes(std::span<const LayerSpec> layers, const KVLoad& load) {
+  int64_t a_token = 0;
+  for (const LayerSpec& spec : layers)
+    a_token = checked_add(a_token, checked_mul(spec.num_kv_heads, spec.head_dim));
+  checked_mul(checked_mul(checked_mul(a_token, 64), std::max(load.tokens, load.source_tokens)),
+              load.batch);
+}
+
 }  // namespace
 
 std::span<const std::string_view> planned_kinds() {
   static constexpr std::string_view kKinds[] = {
-      "dynamic",        "dynamic_full", "static",    "hybrid",           "hybrid_chunked",
-      "sliding_window", "quantized",    "offloaded", "offloaded_static", "offloaded_hybrid"};
+      "dynamic",        "dynamic_full",    "static",    "hybrid",           "hybrid_chunked",
+      "sliding_window", "quantized",       "offloaded", "offloaded_static", "offloaded_hybrid",
+      "paged",          "encoder_decoder", "mamba",     "recurrent"};
   return kKinds;
 }
 
-KVBytes planned_kv_bytes(const KVPlanConfig& config, const KVLoad& load) {
+KVBytes planned_kv_bytes(std::span<const LayerSpec> layers, const KVLoad& load) {
   const auto kinds = planned_kinds();
   if (std::ranges::find(kinds, load.kind) == kinds.end())
     fail_as(ErrorKind::kUnsupported, "no plan for the cache ", in_quotes(load.kind),
             "; there are: ", join(std::vector<std::string_view>(kinds.begin(), kinds.end()), ", "));
-  if (config.windows.empty()) return {};
   LARDER_ASSERT(load.batch > 0 && load.new_tokens >= 0 && load.new_tokens <= load.tokens);
-  checked_mul(config.full_bytes(load.tokens, load.options.dtype), 4 * load.batch);
-  std::vector<LayerSpec> specs;
-  for (const int64_t window : config.windows)
-    specs.push_back(
-        {static_cast<int32_t>(config.num_kv_heads), static_cast<int32_t>(config.head_dim), window});
-  CacheOptions options = load.options;
-  options.max_cache_len = load.tokens;
-  Walk walk(count_layers(load.kind, specs, options));
+  check_sizes(layers, load);
+  Walk walk(count_layers(load.kind, layers, load.options, {load.batch, load.tokens}));
+  walk.fill_cross(load.batch, load.source_tokens);
   prefill(walk, load.batch, load.tokens - load.new_tokens);
   std::vector<RowStep> next;
   next.reserve(static_cast<size_t>(load.batch));

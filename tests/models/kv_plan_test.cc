@@ -28,6 +28,10 @@ TEST(KVPlan, BytesOfEveryConfigAreThoseOfTheIndex) {
     }
     const KVPlanConfig got = read_kv_plan_config(config, name);
     ++compared;
+    std::vector<int64_t> windows;  // as the model itself has them, where larder runs it
+    for (const LayerSpec& spec : got.layers)
+      if (spec.kind == LayerKind::kAttention) windows.push_back(spec.window);
+    EXPECT_EQ(windows, got.windows);
     if (want.is_null()) {
       EXPECT_TRUE(got.windows.empty());
       continue;

@@ -53,6 +53,49 @@ TEST(Plan, KvBytesAreThoseThatTheAllocatorHandsOut) {
   }
 }
 
+TEST(Plan, StatesAndCrossLayersAreThoseThatTheAllocatorHandsOut) {
+  const std::string micro = source_path("tests/data/conformance/models/");
+  const auto expect_same = [](const std::string& model, const std::string& kind, int tokens,
+                              const Arguments& more) {
+    const Json run = json_of({"generate", "-m", model, "--cache", kind, "--prompt-ids",
+                              prompt(tokens), "-n", "1", "--dtype", "bf16", "--json"});
+    Arguments plan = {"plan", "-m", model, "--cache", kind, "--json"};
+    plan.insert(plan.end(), more.begin(), more.end());
+    EXPECT_EQ(json_of(plan).at("caches").at(kind).at("kv_bytes"), run.at("memory").at("kv_bytes"))
+        << model << " " << kind << " " << tokens;
+  };
+  for (const int tokens : {1, 100}) {
+    const std::string count = std::to_string(tokens);
+    for (const char* kind : {"mamba", "paged", "offloaded"})
+      expect_same(micro + "mamba-micro", kind, tokens, {"--context", count});
+    for (const char* kind : {"recurrent", "dynamic_full", "offloaded"})
+      expect_same(micro + "recurrentgemma-micro", kind, tokens, {"--context", count});
+    // The start token is the decoder's only one.
+    for (const char* kind : {"encoder_decoder", "quantized"})
+      expect_same(micro + "t5-micro", kind, tokens, {"--context", "1", "--source", count});
+  }
+}
+
+TEST(Plan, ThePoolOfAPagedCacheHoldsTheRowsOrIsRefused) {
+  const auto plan = [](const std::string& config, const std::string& batch) {
+    return json_of({"plan", "-m", toy_folder("toy-llama"), "--context", "5000", "--batch", batch,
+                    "--cache", "paged", "--cache-config", config, "--json"});
+  };
+  const Json pool = plan("{}", "3").at("caches").at("paged").at("pool").at(0);
+  EXPECT_EQ(pool.at("num_blocks"), 3 * 313 * 4) << "of 16 tokens, in 4 layers";
+  EXPECT_EQ(pool.at("most_taken"), 3 * 313 * 4);
+  const CommandResult refused =
+      run_larder({"plan", "-m", toy_folder("toy-llama"), "--context", "5000", "--cache", "paged",
+                  "--cache-config", R"({"num_blocks": 312})"});
+  EXPECT_EQ(refused.code, 1);
+  EXPECT_NE(refused.err.find("the paged pool is full: all 1248 blocks"), std::string::npos)
+      << refused.err;
+  const Json budget =
+      json_of({"plan", "-m", toy_folder("toy-llama"), "--cache", "paged", "--cache-config",
+               R"({"num_blocks": 20})", "--budget", "100M", "--context", "100", "--json"});
+  EXPECT_EQ(budget.at("caches").at("paged").at("max_context"), 320);
+}
+
 // With prompts of a full step, so that the bound is not that of a longer one.
 TEST(Plan, ScratchIsBelowTwiceWhatAGenerationTakes) {
   const std::string micro = source_path("tests/data/conformance/models/");
@@ -99,13 +142,15 @@ TEST(Plan, SettingsOfAQuantizedCacheCount) {
 TEST(Plan, TheLongestContextFitsAndOneMoreDoesNot) {
   for (const std::string_view kind : planned_kinds()) {
     const std::string name(kind);
+    const int64_t budget = name == "paged" ? 9000000 : 6000000;  // a pool has 4096 tokens at least
     const auto plan = [&](int64_t context) {
-      return json_of({"plan", "-m", toy_folder("toy-llama"), "--cache", name, "--budget", "6000000",
-                      "--batch", "3", "--context", std::to_string(context), "--json"});
+      return json_of({"plan", "-m", toy_folder("toy-llama"), "--cache", name, "--budget",
+                      std::to_string(budget), "--batch", "3", "--context", std::to_string(context),
+                      "--json"});
     };
     const Json first = plan(100);
     const int64_t most = first.at("caches").at(name).at("max_context");
-    const int64_t left = 6000000 - first.at("weights_bytes").get<int64_t>();
+    const int64_t left = budget - first.at("weights_bytes").get<int64_t>();
     ASSERT_GT(most, 0);
     const auto needs = [&](int64_t context) {
       const Json of_kind = plan(context).at("caches").at(name);
@@ -137,6 +182,7 @@ TEST(Plan, RefusesWhatMakesNoSense) {
                                 {"--cache-config", "{}"},
                                 {"--new-tokens", "-1"},
                                 {"--threads", "-1"},
+                                {"--source", "0"},
                                 {"--rollback", "-1", "--cache", "dynamic"},
                                 {"--budget", "many"}}) {
     Arguments all = {"plan", "-m", model};
