@@ -77,7 +77,8 @@ std::string counters(const PoolState& pool) {
              counts.used, " used, ", counts.cached, " cached\n", totals.begun - totals.ended,
              " requests, ", totals.ended, " ended; ", totals.tokens_fed, " tokens fed; ",
              totals.hits, " hits of ", totals.hit_tokens, " tokens\n", totals.preemptions,
-             " preemptions, ", totals.evictions, " evictions, ", totals.copies, " copies\n");
+             " preemptions, ", totals.swapped_out, " of them swapped out, ", totals.swapped_in,
+             " back in; ", totals.evictions, " evictions, ", totals.copies, " copies\n");
 }
 
 std::string cells(const PoolState& pool, const TopLayout& layout) {
@@ -101,10 +102,13 @@ std::string legend_line(const PoolState& pool, PoolState::Owner owner,
   const auto shared = std::ranges::count_if(held, [&](int32_t number) {
     return pool.blocks()[static_cast<size_t>(number)].owners.size() > 1;
   });
+  const auto aside = pool.aside().find(owner);
+  const std::string waits =
+      aside == pool.aside().end() ? "waits" : str("waits, ", aside->second, " tokens aside");
   const std::string sample = owner.sample == 0 ? "" : str(" sample ", owner.sample);
   const char letter = letter_of(owner.request);
   return str(painted({&letter, 1}, layout), " request ", owner.request, sample, ": ",
-             held.empty() ? "waits" : str(held.size(), " blocks, ", shared, " shared"), "\n");
+             held.empty() ? waits : str(held.size(), " blocks, ", shared, " shared"), "\n");
 }
 
 }  // namespace

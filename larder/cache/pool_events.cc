@@ -6,9 +6,9 @@
 namespace larder {
 namespace {
 
-constexpr std::array<std::string_view, 14> kNames = {
-    "pool", "begin", "allocate", "free",    "copy",    "cache", "evict",
-    "hit",  "share", "own",      "release", "preempt", "end",   "step"};
+constexpr std::array<std::string_view, 16> kNames = {
+    "pool",  "begin", "allocate", "free",     "copy",    "cache",   "evict", "hit",
+    "share", "own",   "release",  "swap_out", "swap_in", "preempt", "end",   "step"};
 
 }  // namespace
 

@@ -21,6 +21,8 @@ enum class PoolEventKind : uint8_t {
   kShare,     // it begins with the blocks of another sample of its request
   kOwn,       // it has taken these
   kRelease,   // it has let go of these, and goes on
+  kSwapOut,   // before kPreempt: its `count` tokens, in these blocks, now stand aside in a file
+  kSwapIn,    // it begins with its `count` tokens from there, in these blocks
   kPreempt,   // it has lost all of its blocks, and waits
   kEnd,       // the same, for good; `text` is the reason
   kStep,      // the step is done; it fed `count` tokens

@@ -45,6 +45,16 @@ void PoolState::apply_to_owner(const PoolEvent& event) {
       ++totals_.hits;
       totals_.hit_tokens += event.count;
       return;
+    case PoolEventKind::kSwapOut:
+      blocks_of(owner);
+      aside_[owner] = event.count;
+      ++totals_.swapped_out;
+      return;
+    case PoolEventKind::kSwapIn:
+      if (aside_.erase(owner) == 0)
+        fail("request ", owner.request, " sample ", owner.sample, " does not stand aside");
+      ++totals_.swapped_in;
+      return;
     case PoolEventKind::kPreempt:
       ++totals_.preemptions;
       return let_go(owner);
@@ -52,6 +62,7 @@ void PoolState::apply_to_owner(const PoolEvent& event) {
       ++totals_.ended;
       let_go(owner);
       owners_.erase(owner);
+      aside_.erase(owner);
       return;
     default:
       return;
@@ -78,6 +89,7 @@ void PoolState::apply_to_block(const PoolEvent& event, int32_t number) {
       return;
     case PoolEventKind::kHit:
     case PoolEventKind::kShare:
+    case PoolEventKind::kSwapIn:
     case PoolEventKind::kOwn:
       return own(owner, number);
     case PoolEventKind::kRelease:
@@ -104,6 +116,7 @@ std::set<int32_t>& PoolState::blocks_of(Owner owner) {
 
 void PoolState::own(Owner owner, int32_t number) {
   blocks_of(owner).insert(number);
+  aside_.erase(owner);  // where it could not come back, its tokens are fed again
   taken(number).owners.insert(owner);
 }
 

@@ -31,6 +31,7 @@ class PoolState {
   // Since the pool was made.
   struct Totals {
     int64_t hits = 0, hit_tokens = 0, copies = 0, evictions = 0, preemptions = 0;
+    int64_t swapped_out = 0, swapped_in = 0;
     int64_t begun = 0, ended = 0, tokens_fed = 0;
   };
 
@@ -46,6 +47,8 @@ class PoolState {
   const Totals& totals() const { return totals_; }
   // Those that have come and not ended, and their blocks.
   const std::map<Owner, std::set<int32_t>>& owners() const { return owners_; }
+  // Those of them that wait, and their tokens that stand aside.
+  const std::map<Owner, int64_t>& aside() const { return aside_; }
 
  private:
   void apply_to_block(const PoolEvent& event, int32_t number);
@@ -60,6 +63,7 @@ class PoolState {
   int64_t step_ = 0;
   std::vector<Block> blocks_;
   std::map<Owner, std::set<int32_t>> owners_;
+  std::map<Owner, int64_t> aside_;
   Totals totals_;
 };
 

@@ -34,7 +34,7 @@ class Engine::Beginnings final : public BeginningView {
       engine_.prefix_cache_->adopt(sample.slot, sample.output.ids(), sample.chain);
       sample.fed = sample.chain.blocks * engine_.prefix_cache_->block_size();
       if (sample.fed > 0 && engine_.recorder_)
-        engine_.recorder_->began_with(PoolEventKind::kHit, sample, sample.fed);
+        engine_.recorder_->tell_row(PoolEventKind::kHit, sample, sample.fed);
     }
     return sample.fed;
   }
@@ -76,6 +76,7 @@ void Engine::put_aside(Sample& sample) {
   try {
     sample.aside = swap_->put(sample.slot);
     ++stats_.swapped_out;
+    if (recorder_) recorder_->tell_row(PoolEventKind::kSwapOut, sample, sample.fed);
   } catch (const Error&) {
   }
 }
@@ -88,6 +89,7 @@ bool Engine::take_in(Sample& sample) {
     swap_->get(sample.slot, sample.aside);
     sample.fed = sample.aside.len;
     ++stats_.swapped_in;
+    if (recorder_) recorder_->tell_row(PoolEventKind::kSwapIn, sample, sample.fed);
   } catch (const Error&) {
     done = false;
   }

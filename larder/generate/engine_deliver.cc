@@ -134,7 +134,7 @@ std::vector<Engine::Sample*> Engine::fork(Sample& leader) {
     sample->follows = false;
     sample->queued = true;
     scheduler_.fork(leader.id, sample->id);
-    if (recorder_) recorder_->began_with(PoolEventKind::kShare, *sample, sample->fed);
+    if (recorder_) recorder_->tell_row(PoolEventKind::kShare, *sample, sample->fed);
   }
   scheduler_.release_rows(leader.id);
   stop_leading(leader);

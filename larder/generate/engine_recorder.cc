@@ -55,7 +55,7 @@ void Engine::Recorder::tell_difference(PoolEvent event, const List& from, const 
   on_event(event);
 }
 
-void Engine::Recorder::began_with(PoolEventKind kind, const Sample& sample, int64_t tokens) {
+void Engine::Recorder::tell_row(PoolEventKind kind, const Sample& sample, int64_t tokens) {
   read_row(sample);
   tell_difference(of(kind, sample, tokens), row_, {});
   told_[sample.id] = row_;

@@ -20,8 +20,8 @@ class Engine::Recorder final : public PoolEvents {
 
   void on_event(const PoolEvent& event) noexcept override;  // of the pool and the prefix cache
   void begun(const Sample& sample);
-  // Its row holds `tokens` of others: kHit, kShare.
-  void began_with(PoolEventKind kind, const Sample& sample, int64_t tokens);
+  // Its row holds `tokens` that it did not compute: kHit, kShare, kSwapIn; or did: kSwapOut.
+  void tell_row(PoolEventKind kind, const Sample& sample, int64_t tokens);
   // It is about to lose its row: kPreempt, kEnd.
   void gives_back(PoolEventKind kind, const Sample& sample, std::string_view reason = {});
   void end_step();

@@ -18,7 +18,8 @@ const char* count_name(PoolEventKind kind) {
 
 bool has_count(PoolEventKind kind) {
   return kind == PoolEventKind::kPool || kind == PoolEventKind::kBegin ||
-         kind == PoolEventKind::kHit || kind == PoolEventKind::kStep;
+         kind == PoolEventKind::kHit || kind == PoolEventKind::kSwapOut ||
+         kind == PoolEventKind::kSwapIn || kind == PoolEventKind::kStep;
 }
 
 int64_t needed(const JsonFields& fields, const char* key) {

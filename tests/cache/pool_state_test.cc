@@ -52,6 +52,32 @@ TEST_F(PoolStates, ABlockThatOnlyThePrefixCacheHoldsIsCachedUntilItIsFoundOrEvic
   EXPECT_EQ(pool_.totals().evictions, 1);
 }
 
+TEST_F(PoolStates, WhatStandsAsideIsKnownUntilItComesBackOrTheRequestEnds) {
+  const auto swap = [&](Kind kind, std::vector<int32_t> blocks) {
+    pool_.apply({.kind = kind, .blocks = blocks, .count = 9, .request = 7});
+  };
+  EXPECT_NE(error_of([&] { swap(Kind::kSwapIn, {0}); }).find("does not stand aside"),
+            std::string::npos);
+  swap(Kind::kSwapOut, {0, 1});
+  tell(Kind::kPreempt, {}, 7);
+  EXPECT_EQ(pool_.aside().at({7, 0}), 9);
+  EXPECT_EQ(pool_.blocks()[0].holders(), 0);
+  swap(Kind::kSwapIn, {1});
+  EXPECT_TRUE(pool_.aside().empty());
+  EXPECT_EQ(pool_.owners().at({7, 0}).size(), 1u);
+  // The file could not be read: the request goes on with blocks of its own.
+  swap(Kind::kSwapOut, {1});
+  tell(Kind::kPreempt, {}, 7);
+  tell(Kind::kOwn, {1}, 7);
+  EXPECT_TRUE(pool_.aside().empty());
+  swap(Kind::kSwapOut, {1});
+  tell(Kind::kPreempt, {}, 7);
+  tell(Kind::kEnd, {}, 7);
+  EXPECT_TRUE(pool_.aside().empty());
+  EXPECT_EQ(pool_.totals().swapped_out, 3);
+  EXPECT_EQ(pool_.totals().swapped_in, 1);
+}
+
 TEST_F(PoolStates, ABlockThatIsTakenAgainHasNoOwnersFromBefore) {
   tell(Kind::kFree, {0});
   EXPECT_EQ(pool_.owners().at({7, 0}).size(), 1u);
@@ -70,7 +96,7 @@ TEST_F(PoolStates, AnEventThatCannotFollowIsRefused) {
 }
 
 TEST(PoolEvents, HaveNamesThatAreFoundAgain) {
-  for (const Kind kind : {Kind::kPool, Kind::kAllocate, Kind::kHit, Kind::kStep})
+  for (const Kind kind : {Kind::kPool, Kind::kAllocate, Kind::kHit, Kind::kSwapOut, Kind::kStep})
     EXPECT_EQ(pool_event_from_name(pool_event_name(kind)), kind);
   EXPECT_EQ(pool_event_name(Kind::kStep), "step");
   EXPECT_FALSE(pool_event_from_name("dance"));

@@ -53,6 +53,8 @@ void expect_same(const PoolState& state, const Engine& engine) {
   EXPECT_EQ(state.step(), stats.steps);
   EXPECT_EQ(state.totals().begun, stats.submitted);
   EXPECT_EQ(state.totals().preemptions, stats.preemptions);
+  EXPECT_EQ(state.totals().swapped_out, stats.swapped_out);
+  EXPECT_EQ(state.totals().swapped_in, stats.swapped_in);
   EXPECT_EQ(state.totals().hit_tokens, stats.prefixes.hit_tokens);
   EXPECT_EQ(state.totals().evictions, stats.prefixes.evicted_blocks);
   EXPECT_EQ(state.totals().tokens_fed, stats.tokens_fed);
@@ -65,6 +67,7 @@ struct Engines {
   int64_t block_size, num_blocks;
   const char* quantized = "";
   uint64_t longest = 23;  // prompt
+  bool swaps = false;
 };
 void PrintTo(const Engines& engines, std::ostream* out) { *out << engines.name; }
 class EventsOf : public ::testing::TestWithParam<Engines> {};
@@ -74,6 +77,12 @@ INSTANTIATE_TEST_SUITE_P(
         Engines{"Full", "llama-micro", false, 4, 16},
         Engines{"FullPrefixes", "llama-micro", true, 4, 16},
         Engines{"Sliding", "mistral-micro", false, 1, 60},
+        Engines{.name = "Swapping",
+                .model = "llama-micro",
+                .prefixes = true,
+                .block_size = 4,
+                .num_blocks = 16,
+                .swaps = true},
         Engines{"SlidingPrefixes", "mistral-micro", true, 4, 16},
         Engines{"HybridPrefixes", "gemma2-micro", true, 2, 30},
         Engines{"Quantized", "llama-micro", false, 64, 6,
@@ -88,6 +97,7 @@ TEST_P(EventsOf, ARandomRunGivesThePoolsOwnCountsAtEveryStep) {
   Told told;
   fixture.options.events = &told;
   fixture.options.prefix_cache = setup.prefixes;
+  if (setup.swaps) fixture.options.swap_folder.emplace();
   fixture.options.scheduler.max_tokens_per_step = 12;
   fixture.use_pool(setup.block_size, setup.num_blocks);
   if (*setup.quantized != 0) fixture.options.session.cache_config = setup.quantized;
@@ -116,6 +126,8 @@ TEST_P(EventsOf, ARandomRunGivesThePoolsOwnCountsAtEveryStep) {
     EXPECT_TRUE(told.state.owners().empty());
     EXPECT_GT(told.state.totals().preemptions, 0);
     EXPECT_EQ(told.state.totals().hits > 0, setup.prefixes);
+    EXPECT_EQ(told.state.totals().swapped_in > 0, setup.swaps);
+    EXPECT_TRUE(told.state.aside().empty());
     lines = told.lines;
   }
   // What was written down says the same again.

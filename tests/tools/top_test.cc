@@ -34,12 +34,23 @@ TEST(TopView, ShowsWhoHasWhichBlock) {
   EXPECT_EQ(draw_pool(small_state(), {}),
             "step 7: 8 blocks, 3 free, 4 used, 1 cached\n"
             "3 requests, 0 ended; 40 tokens fed; 1 hits of 16 tokens\n"
-            "0 preemptions, 0 evictions, 0 copies\n"
+            "0 preemptions, 0 of them swapped out, 0 back in; 0 evictions, 0 copies\n"
             "A#AB+...\n"
             ". free  + cached  # shared\n"
             "A request 0: 3 blocks, 1 shared\n"
             "B request 1: 2 blocks, 1 shared\n"
             "C request 2: waits\n");
+}
+
+TEST(TopView, TellsWhoStandsAside) {
+  PoolState pool = small_state();
+  pool.apply(
+      {.kind = Kind::kSwapOut, .blocks = std::vector<int32_t>{3}, .count = 21, .request = 1});
+  pool.apply(about(Kind::kPreempt, {}, 1));
+  const std::string text = draw_pool(pool, {});
+  EXPECT_NE(text.find("\n1 preemptions, 1 of them swapped out, 0 back in; "), std::string::npos)
+      << text;
+  EXPECT_NE(text.find("\nB request 1: waits, 21 tokens aside\n"), std::string::npos) << text;
 }
 
 TEST(TopView, BreaksLinesAndListsAsManyAsThereIsRoomFor) {
