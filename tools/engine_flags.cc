@@ -37,6 +37,10 @@ std::vector<CLI::Option*> EngineFlags::add_to(CLI::App& app) {
       app.add_option("--prefix-cache", prefix_cache,
                      "Keep full blocks of prompts for requests that begin alike: on or off")
           ->type_name("on|off"),
+      app.add_option("--swap-folder", swap_folder,
+                     "Where sequences that must give way stand aside in a file, to come back as "
+                     "they were; without it their tokens are fed again")
+          ->type_name("DIR"),
   };
 }
 
@@ -72,6 +76,7 @@ EngineOptions EngineFlags::options(const LoadedModel& loaded, int64_t pool_token
   // The paged kind makes its pool of that many tokens where no setting says another size.
   if (options.session.max_cache_len == 0) options.session.max_cache_len = pool_tokens;
   options.scheduler.kind = parse_scheduler(scheduler);
+  if (swap_folder) options.swap_folder = *swap_folder;
   if (max_tokens_per_step) options.scheduler.max_tokens_per_step = *max_tokens_per_step;
   return options;
 }

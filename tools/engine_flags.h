@@ -16,6 +16,7 @@ struct EngineFlags {
   std::optional<int64_t> max_tokens_per_step, blocks, block_size;
   std::string scheduler = "fifo";
   std::string prefix_cache;  // "on", "off", or empty: not given
+  std::optional<std::string> swap_folder;
 
   // Adds them and gives them. ModelFlags::add_to is the caller's.
   std::vector<CLI::Option*> add_to(CLI::App& app);

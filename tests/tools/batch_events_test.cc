@@ -2,6 +2,8 @@
 #include <gtest/gtest.h>
 
 #include <filesystem>
+#include <fstream>
+#include <set>
 
 #include "larder/base/file.h"
 #include "tests/support/command_run.h"
@@ -26,12 +28,19 @@ class BatchEvents : public testing::Test {
   Arguments with(const Arguments& more) const {
     Arguments all = {"batch",    "-m",     toy_folder("toy-llama"), "--input", path("in.jsonl"),
                      "--output", output(), "--block-size",          "4",       "--blocks",
-                     "30"};
+                     "14"};
     all.insert(all.end(), more.begin(), more.end());
     return all;
   }
   std::string path(const char* name) const { return (folder_ / name).string(); }
   std::string output() const { return path("out.jsonl"); }
+  // In whatever order they ended.
+  std::multiset<std::string> lines() const {
+    std::ifstream file(output());
+    std::multiset<std::string> found;
+    for (std::string line; std::getline(file, line);) found.insert(line);
+    return found;
+  }
   std::string log() const { return path("events.jsonl"); }
 
   TempFolder folder_;
@@ -45,16 +54,30 @@ std::string last_picture(const std::string& log) {
 
 TEST_F(BatchEvents, TheLogIsWhatTopReplays) {
   EXPECT_EQ(run_larder(with({})).code, 0);
-  const std::string results = read_file(output());
+  const auto results = lines();
   std::filesystem::remove(output());
   folder_.write("events.jsonl", "an old log\n");
   const CommandResult run = run_larder(with({"--event-log", log(), "--prefix-cache", "off"}));
   EXPECT_EQ(run.code, 0) << run.err;
-  EXPECT_EQ(read_file(output()), results);
+  EXPECT_EQ(lines(), results);
   const std::string picture = last_picture(log());
   EXPECT_NE(picture.find(" blocks, "), std::string::npos) << picture;
   EXPECT_NE(picture.find(", 0 used, 0 cached\n0 requests, 3 ended; "), std::string::npos)
       << picture;
+}
+
+TEST_F(BatchEvents, RequestsThatGiveWayStandAsideWhereAFolderIsGiven) {
+  EXPECT_EQ(run_larder(with({})).code, 0);
+  const auto results = lines();
+  std::filesystem::remove(output());
+  const Arguments flags = {"--event-log",    log(), "--swap-folder", folder_.path().string(),
+                           "--prefix-cache", "off"};
+  const CommandResult run = run_larder(with(flags));
+  EXPECT_EQ(run.code, 0) << run.err;
+  EXPECT_EQ(lines(), results);
+  const std::string picture = last_picture(log());
+  EXPECT_EQ(picture.find(" 0 of them swapped out"), std::string::npos) << picture;
+  EXPECT_EQ(picture.find(" 0 back in"), std::string::npos) << picture;
 }
 
 TEST_F(BatchEvents, TheLogOfARunThatIsRefusedStays) {
@@ -63,7 +86,7 @@ TEST_F(BatchEvents, TheLogOfARunThatIsRefusedStays) {
     const tools::BatchResults other(output());
     EXPECT_EQ(run_larder(with({"--event-log", log()})).code, 2);
   }
-  EXPECT_EQ(run_larder(with({"--event-log", log(), "--blocks", "0"})).code, 2);
+  EXPECT_EQ(run_larder(with({"--event-log", log(), "--scheduler", "lifo"})).code, 2);
   EXPECT_EQ(read_file(log()), "an old log\n");
 }
 
@@ -89,6 +112,7 @@ TEST_F(BatchEvents, WrongFlagsAreOneLineAndWriteNothing) {
   EXPECT_FALSE(std::filesystem::exists(output()));
   std::filesystem::create_hard_link(path("in.jsonl"), path("link"));
   refused({"--event-log", path("link")}, "is a file of requests or results");
+  refused({"--swap-folder", "/no/such/folder"}, "/no/such/folder");
   refused({"--event-log", "/no/such/folder/log"}, "/no/such/folder/log");
 }
 
