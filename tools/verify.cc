@@ -51,7 +51,8 @@ Json json_of(const FormatQuality& quality, bool per_head) {
     json["heads"].push_back({{"layer", head.layer},
                              {"head", head.head},
                              {"key_error", head.key},
-                             {"value_error", head.value}});
+                             {"value_error", head.value},
+                             {"output_error", head.output}});
   return json;
 }
 
@@ -76,10 +77,11 @@ void print_row(const FormatQuality& quality) {
 // The format's own table, under its line.
 void print_heads(const FormatQuality& quality) {
   if (quality.heads.empty()) return;
-  std::cout << "  layer  head  key_error  value_error\n";
+  std::cout << "  layer  head  key_error  value_error  output_error\n";
   for (const HeadError& head : quality.heads)
     std::cout << "  " << padded(str(head.layer), 7) << padded(str(head.head), 6)
-              << padded(fixed(head.key, 5), 11) << fixed(head.value, 5) << '\n';
+              << padded(fixed(head.key, 5), 11) << padded(fixed(head.value, 5), 13)
+              << fixed(head.output, 5) << '\n';
 }
 
 void print(const KVQuality& result, const Flags& flags) {
@@ -153,8 +155,10 @@ void add_verify(CLI::App& parent, std::function<int()>& action) {
   add_number(app, "--chunk", flags->quality.chunk, "Tokens of every step after it (default 8)");
   app.add_flag(
       "--per-head", flags->quality.per_head,
-      "Also, of every layer and head, the error of its keys and of its values: the norm of "
-      "what\nrounding changes over the norm of what it rounds");
+      "Also, of every layer and head, the error of its keys, of its values and of attention's "
+      "output: the norm\nof what rounding changes over the norm of what it changes. The queries "
+      "are "
+      "those of the last 64 tokens");
   app.add_flag("--json", flags->json, "One JSON object: tokens, exact, formats");
   app.footer(
       "The text is fed through every cache in the same steps; a token's KL is "

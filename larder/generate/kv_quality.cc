@@ -5,10 +5,12 @@
 #include <numeric>
 
 #include "larder/base/error.h"
-#include "larder/cache/rows.h"
+#include "larder/generate/head_errors.h"
 
 namespace larder {
 namespace {
+
+constexpr int64_t kWatchedTokens = 64;  // at the text's end, whose queries are kept
 
 // One cache with what it has shown so far.
 struct Contender {
@@ -72,6 +74,8 @@ class Race {
   void add(std::unique_ptr<Contender> other) { others_.push_back(std::move(other)); }
   Contender& exact() { return *exact_; }
   const Contender& other(size_t index) const { return *others_[index]; }
+  // From here on the exact cache's forwards run with these kernels.
+  void watch(const Kernels& kernels) { watched_ = &kernels; }
 
   // Tokens [at, at + n) of the text.
   void feed(int64_t at, int64_t n) {
@@ -79,7 +83,7 @@ class Race {
     rows_.resize(position_.size());
     std::iota(position_.begin(), position_.end(), at);
     std::iota(rows_.begin(), rows_.end(), 0);
-    const float* exact = forward(*exact_);
+    const float* exact = forward(*exact_, watched_);
     std::vector<const float*> logits;
     for (const auto& other : others_) logits.push_back(forward(*other));
     for (int64_t i = 0; i < n; ++i) {
@@ -92,12 +96,17 @@ class Race {
   }
 
  private:
-  const float* forward(Contender& contender) const {
+  const float* forward(Contender& contender, const Kernels* kernels = nullptr) const {
     const auto n = static_cast<int32_t>(rows_.size());
     const int32_t q_start[] = {0, n}, slot = 0;
     const Step step{1, n, q_start, position_.data(), &slot, false};
     const auto part = ids_.subspan(static_cast<size_t>(position_[0]), rows_.size());
-    return contender.session.forward(step, part, rows_).as<float>();
+    Session& session = contender.session;
+    if (kernels == nullptr) return session.forward(step, part, rows_).as<float>();
+    Exec exec{*kernels, session.exec().threads, session.exec().scratch};
+    return session.model()
+        .forward(exec, step, part, rows_, session.cache(), AttentionKind::kFused)
+        .as<float>();
   }
 
   std::span<const int32_t> ids_;
@@ -107,6 +116,7 @@ class Race {
   std::vector<std::unique_ptr<Contender>> others_;
   std::vector<int64_t> position_;  // of the step
   std::vector<int32_t> rows_;
+  const Kernels* watched_ = nullptr;
 };
 
 FormatQuality summary(const Contender& contender, const CacheFormat& format, int64_t tokens) {
@@ -118,47 +128,6 @@ FormatQuality summary(const Contender& contender, const CacheFormat& format, int
           std::exp(contender.sum_nll / (n - 1)),
           static_cast<double>(contender.memory.of("kv").live) / n,
           {}};
-}
-
-double relative_error(const TensorView& exact, const TensorView& rounded, int32_t head) {
-  const int64_t count = exact.shape[1] * exact.shape[2];
-  const float* a = exact.as<float>() + head * count;
-  const float* b = rounded.as<float>() + head * count;
-  double error = 0, total = 0;
-  for (int64_t i = 0; i < count; ++i) {
-    error += (double{a[i]} - b[i]) * (double{a[i]} - b[i]);
-    total += double{a[i]} * a[i];
-  }
-  return total > 0 ? std::sqrt(error / total) : 0;
-}
-
-// Converts what the exact cache holds to the format, layer by layer, and looks at the difference.
-std::vector<HeadError> head_errors(Session& exact, const Model& model, const CacheFormat& format,
-                                   Allocator& allocator) {
-  std::vector<HeadError> errors;
-  const std::vector<LayerSpec> specs = model.cache_layers();
-  Cache converted = CacheRegistry().make(
-      format.cache, specs, {DType::kF32, exact.cache().seq_len(0), 0, format.config}, allocator);
-  for (int32_t i = 0; i < exact.cache().num_layers(); ++i) {
-    if (exact.cache().layer(i).as_kv() == nullptr) continue;
-    const KVLayer& from = exact.cache().kv(i);
-    KVLayer& to = converted.kv(i);
-    const LayerSpec& spec = from.spec();
-    const TokenTensors exact_tokens = read_tokens(from, 0, allocator, "export");
-    const int64_t kept = from.kept_len(0);
-    const RowTokens row{from.seq_len(0) - kept, exact_tokens.k, exact_tokens.v};
-    to.assign(std::span(&row, 1))->apply();
-    const TokenTensors left = read_tokens(to, 0, allocator, "export");
-    const auto same = [&](const Tensor& side) {
-      Tensor tensor(allocator, left.k.view().shape, DType::kF32, "export");
-      copy_into(tensor, side.view().slice(1, kept - to.kept_len(0), kept));
-      return tensor;
-    };
-    const Tensor k = same(exact_tokens.k), v = same(exact_tokens.v);
-    for (int32_t head = 0; head < spec.num_kv_heads; ++head)
-      errors.push_back({i, head, relative_error(k, left.k, head), relative_error(v, left.v, head)});
-  }
-  return errors;
 }
 
 void check_quality(const Model& model, std::span<const int32_t> ids,
@@ -185,14 +154,17 @@ KVQuality measure_kv_quality(const std::shared_ptr<const Model>& model,
     own.cache_config = format.config;
     own.cache_dtype = dtype;
     own.max_cache_len = total;
+    if (quality.per_head) own.attention = AttentionKind::kFused;
     return std::make_unique<Contender>(model, own, allocator);
   };
   const CacheFormat plain{"dynamic", ""};
   Race race(ids, model->info().vocab_size, open(plain, DType::kF32));
   for (const CacheFormat& format : formats) race.add(open(format, options.cache_dtype));
+  const WatchedKernels queries(race.exact().session.exec().kernels, allocator);
   for (int64_t at = 0; at < total;) {
     if (quality.interrupted && quality.interrupted()) return {};
     const int64_t n = std::min(at == 0 ? quality.first : quality.chunk, total - at);
+    if (quality.per_head && at + n > total - kWatchedTokens) race.watch(queries);
     race.feed(at, n);
     at += n;
   }
@@ -202,7 +174,7 @@ KVQuality measure_kv_quality(const std::shared_ptr<const Model>& model,
     result.formats.push_back(summary(race.other(f), formats[f], total));
     if (quality.per_head)
       result.formats.back().heads =
-          head_errors(race.exact().session, *model, formats[f], allocator);
+          head_errors(race.exact().session, queries, formats[f], allocator);
   }
   return result;
 }

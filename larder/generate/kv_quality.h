@@ -16,17 +16,18 @@ struct CacheFormat {
 };
 
 struct KVQualityOptions {
-  int64_t first = 64, chunk = 8;  // tokens of the first step, and of every one after it
-  bool per_head = false;
+  int64_t first = 64, chunk = 8;      // tokens of the first step, and of every one after it
+  bool per_head = false;              // attention is the fused one then
   std::function<bool()> interrupted;  // asked between steps; true ends early
 };
 
 // sqrt(sum of squared errors / sum of squares) over the tokens that the layer keeps, when the exact
 // keys and values of the text are converted to the format: rounding alone, without what it does to
-// later layers.
+// later layers. `output`: of attention over them, for the queries of the text's last steps (64
+// tokens at least, where it has them) that share the head of keys and values.
 struct HeadError {
   int32_t layer = 0, head = 0;
-  double key = 0, value = 0;
+  double key = 0, value = 0, output = 0;
 };
 
 struct FormatQuality {

@@ -61,6 +61,37 @@ TEST_F(KVQualityOfATinyModel, FewerBitsDivergeMore) {
       EXPECT_GT(head.key, 0);
       EXPECT_GT(head.value, 0);
       EXPECT_LT(head.key, i == 2 ? 0.6 : 0.2);
+      EXPECT_GT(head.output, 0);
+      EXPECT_LT(head.output, i == 2 ? 0.6 : 0.2);
+    }
+  }
+}
+
+// Values alone are rounded: the weights of attention are exact, so its output errs as its values
+// do, or less. An exact format has no error at all, and a turned one none but rounding.
+TEST_F(KVQualityOfATinyModel, TheOutputOfAttentionErrsAsWhatItReads) {
+  KVQualityOptions quality;
+  quality.per_head = true;
+  const auto larder = [](const char* settings) {
+    return CacheFormat{"quantized",
+                       str(R"({"backend": "larder", "residual_length": 0, )", settings, "}")};
+  };
+  const KVQuality result = measure({{"static", ""},
+                                    larder(R"("nbits_key": 16, "nbits_value": 4)"),
+                                    larder(R"("nbits_key": 4, "nbits_value": 16)"),
+                                    larder(R"("nbits": 8, "hadamard": true)")},
+                                   quality);
+  for (size_t i = 0; i < 4; ++i) {
+    for (const HeadError& head : result.formats[i].heads) {
+      if (i == 0) {
+        EXPECT_EQ(head.output, 0);
+      } else {
+        EXPECT_GT(head.output, 0) << i;
+        EXPECT_LT(head.output, i == 3 ? 0.02 : 0.2) << i;
+      }
+      if (i == 1) {
+        EXPECT_LT(head.output, 1.5 * head.value);
+      }
     }
   }
 }

@@ -104,13 +104,14 @@ TEST_F(VerifyKV, PerHeadListsEveryLayerAndHeadUnderItsFormat) {
   constexpr size_t kHeads = 4 * 2;  // layers and heads of toy-llama
   ASSERT_EQ(lines.size(), 2 + 2 * (2 + kHeads)) << result.out;
   for (const size_t format : {size_t{2}, 2 + 2 + kHeads}) {
-    EXPECT_EQ(lines[format + 1], (Arguments{"layer", "head", "key_error", "value_error"}));
+    EXPECT_EQ(lines[format + 1],
+              (Arguments{"layer", "head", "key_error", "value_error", "output_error"}));
     for (size_t i = 0; i < kHeads; ++i) {
       const Arguments& line = lines[format + 2 + i];
-      ASSERT_EQ(line.size(), 4u);
+      ASSERT_EQ(line.size(), 5u);
       EXPECT_EQ(line[0], std::to_string(i / 2));
       EXPECT_EQ(line[1], std::to_string(i % 2));
-      for (const size_t error : {size_t{2}, size_t{3}}) {
+      for (const size_t error : {size_t{2}, size_t{3}, size_t{4}}) {
         EXPECT_LT(std::stod(line[error]), 0.3) << result.out;
         EXPECT_EQ(std::stod(line[error]) > 0, lines[format][0] == "quantized") << result.out;
       }
@@ -120,7 +121,7 @@ TEST_F(VerifyKV, PerHeadListsEveryLayerAndHeadUnderItsFormat) {
   const Json json = parse_json(verify(flags).out, "the output");
   const Json& heads = json.at("formats").at(1).at("heads");
   ASSERT_EQ(heads.size(), kHeads);
-  for (const char* key : {"layer", "head", "key_error", "value_error"})
+  for (const char* key : {"layer", "head", "key_error", "value_error", "output_error"})
     EXPECT_TRUE(heads[7].contains(key)) << key;
 }
 
