@@ -4,7 +4,6 @@
 #include <iostream>
 
 #include "larder/generate/text_stream.h"
-#include "larder/models/origin.h"
 #include "tools/batch_events.h"
 #include "tools/batch_run.h"
 #include "tools/command.h"
@@ -122,7 +121,7 @@ int run(Flags flags) {
   std::optional<PrefixFolder> folder;
   if (!flags.prefix_folder.empty()) {
     flags.engine.prefix_cache = "on";
-    folder.emplace(flags.prefix_folder);
+    folder.emplace(flags.prefix_folder, flags.model.model);
   }
   catch_interrupts();
   LoadedModel loaded(flags.model);
@@ -135,12 +134,7 @@ int run(Flags flags) {
 
   BatchResults results(flags.output);
   if (!flags.event_log.empty()) events.open_log(flags.event_log);
-  std::optional<CacheOrigin> origin;
-  if (folder) {
-    origin = cache_origin(flags.model.model, *loaded.model());
-    folder->load(*engine, *origin);
-  }
-
+  if (folder) folder->load(*engine);
   const BatchDefaults defaults =
       defaults_of(flags, loaded.model()->info(), tokenizer ? &*tokenizer : nullptr);
   BatchReader reader(input, defaults);
@@ -150,7 +144,7 @@ int run(Flags flags) {
   BatchRun run(*engine, reader, results, progress);
   const bool complete = run.run();
   progress.clear();
-  if (folder) folder->save(*engine, *origin);
+  if (folder) folder->save(*engine);
   print(summary(run.counts(), engine->stats()), flags.json);
   events.close();
   return complete ? 0 : kInterrupted;

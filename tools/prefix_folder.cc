@@ -6,6 +6,8 @@
 #include <system_error>
 
 #include "larder/base/error.h"
+#include "larder/cache/prefix_file.h"
+#include "larder/models/origin.h"
 
 namespace larder::tools {
 namespace {
@@ -19,7 +21,12 @@ PrefixCache& prefixes_of(Engine& engine) {
 
 }  // namespace
 
-PrefixFolder::PrefixFolder(const std::string& path) : path_(path) {
+CacheOrigin PrefixFolder::origin_of(const Engine& engine) const {
+  return cache_origin(model_folder_, engine.session().model());
+}
+
+PrefixFolder::PrefixFolder(const std::string& path, const std::string& model_folder)
+    : path_(path), model_folder_(model_folder) {
   std::error_code error;
   std::filesystem::create_directories(path_, error);
   if (error) fail_as(ErrorKind::kIo, kFlag, in_quotes(path), ": ", error.message());
@@ -27,8 +34,9 @@ PrefixFolder::PrefixFolder(const std::string& path) : path_(path) {
     fail_as(ErrorKind::kIo, kFlag, in_quotes(path), " cannot be written to");
 }
 
-void PrefixFolder::load(Engine& engine, const CacheOrigin& origin) const {
+void PrefixFolder::load(Engine& engine) const {
   PrefixCache& prefixes = prefixes_of(engine);
+  const CacheOrigin origin = origin_of(engine);
   const std::filesystem::path file = path_ / prefix_file_name(prefixes, origin);
   if (!std::filesystem::exists(file)) return;
   try {
@@ -40,8 +48,9 @@ void PrefixFolder::load(Engine& engine, const CacheOrigin& origin) const {
   }
 }
 
-void PrefixFolder::save(Engine& engine, const CacheOrigin& origin) const {
+void PrefixFolder::save(Engine& engine) const {
   PrefixCache& prefixes = prefixes_of(engine);
+  const CacheOrigin origin = origin_of(engine);
   save_prefixes(path_ / prefix_file_name(prefixes, origin), prefixes, origin);
 }
 
