@@ -17,9 +17,7 @@ namespace {
 constexpr std::array kTables = {
     &kReferenceKernels,
 #if defined(__x86_64__)
-    &kAvx2Kernels,
-    &kAvx512Kernels,
-    &kAvx512Bf16Kernels,
+    &kAvx2Kernels,      &kAvx512Kernels, &kAvx512VnniKernels, &kAvx512Bf16Kernels,
 #endif
 };
 
@@ -37,6 +35,8 @@ bool has_avx512() {
          __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
 }
 
+bool has_avx512_vnni() { return __builtin_cpu_supports("avx512vnni"); }
+
 bool has_avx512_bf16() { return __builtin_cpu_supports("avx512bf16"); }
 #endif
 
@@ -45,7 +45,8 @@ size_t supported_sets() {
   __builtin_cpu_init();
   if (!has_avx2()) return 1;
   if (!has_avx512()) return 2;
-  return has_avx512_bf16() ? 4 : 3;
+  if (!has_avx512_vnni()) return 3;
+  return has_avx512_bf16() ? 5 : 4;
 #else
   return 1;
 #endif

@@ -10,7 +10,8 @@ namespace larder {
 namespace {
 
 TEST(KernelSets, StartWithReferenceAndGoUpInOrder) {
-  const std::vector<std::string> order = {"reference", "avx2", "avx512", "avx512_bf16"};
+  const std::vector<std::string> order = {"reference", "avx2", "avx512", "avx512_vnni",
+                                          "avx512_bf16"};
   const auto sets = available_kernel_sets();
   ASSERT_GE(sets.size(), 1u);
   ASSERT_LE(sets.size(), order.size());
@@ -20,9 +21,9 @@ TEST(KernelSets, StartWithReferenceAndGoUpInOrder) {
 
 TEST(KernelSets, HaveEveryEntry) {
   for (const Kernels* set : available_kernel_sets()) {
-    EXPECT_TRUE(set->matmul_input && set->matmul && set->round_rows && set->rms_norm && set->rope &&
-                set->gate_mul && set->softcap && set->store && set->load && set->attend &&
-                set->attend_scratch)
+    EXPECT_TRUE(set->matmul_input && set->matmul && set->code_rows && set->matmul_codes &&
+                set->round_rows && set->rms_norm && set->rope && set->gate_mul && set->softcap &&
+                set->store && set->load && set->attend && set->attend_scratch)
         << set->name;
   }
 }
