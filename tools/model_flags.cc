@@ -2,6 +2,8 @@
 
 #include <sys/resource.h>
 
+#include <iostream>
+
 #include "larder/base/error.h"
 #include "tools/numbers.h"
 
@@ -32,6 +34,12 @@ CacheFormat parse_cache_format(const std::string& text) {
   return format;
 }
 
+WeightFormat parse_weight_format(const std::string& name) {
+  const auto format = weight_format_from_name(name);
+  if (!format) fail("--weights ", in_quotes(name), " is not one of stored, int8, int4");
+  return *format;
+}
+
 void ModelFlags::add_to(CLI::App& app) {
   app.add_option("-m,--model", model,
                  "Folder of a Hugging Face checkpoint: config.json, *.safetensors, tokenizer.json")
@@ -40,6 +48,14 @@ void ModelFlags::add_to(CLI::App& app) {
   app.add_option(
       "--dtype", dtype,
       "What matmul inputs are rounded to: f32, bf16 or f16 (default: as the file stores them)");
+  has_weights =
+      app.add_option(
+             "--weights", weights,
+             "What matrices become as they are loaded: stored, int8 or int4 (docs/weights.md)")
+          ->capture_default_str();
+  app.add_flag("--cache-weights", cache_weights,
+               "With --weights int8 or int4: keep them in larder-weights-*.safetensors beside the "
+               "model,\nand map that file the next time");
   has_cache = app.add_option("--cache", cache,
                              "cache_implementation: " + join(CacheRegistry().names(), ", "))
                   ->capture_default_str();
@@ -79,7 +95,11 @@ Allocator& outer(HostAllocator& host, std::optional<BudgetAllocator>& budget,
 
 LoadedModel::LoadedModel(const ModelFlags& flags)
     : tracking_(outer(host_, budget_, flags.memory_limit)) {
-  const auto dtype = float_dtype("--dtype", flags.dtype);
+  load_ = {float_dtype("--dtype", flags.dtype), parse_weight_format(flags.weights), flags.threads,
+           flags.cache_weights,
+           [](const std::string& text) { std::cerr << "larder: note: " << text << std::endl; }};
+  if (flags.cache_weights && load_.weights == WeightFormat::kStored)
+    fail("--cache-weights keeps codes; give --weights int8 or int4");
   CacheRegistry().find(flags.cache);
   if (flags.max_cache_len < 0)
     fail("--max-cache-len ", flags.max_cache_len, " must not be negative");
@@ -92,7 +112,7 @@ LoadedModel::LoadedModel(const ModelFlags& flags)
               .threads = flags.threads,
               .kernels = flags.kernels,
               .cache_config = flags.cache_config};
-  model_ = Model::load(flags.model, dtype, tracking_);
+  model_ = Model::load(flags.model, load_, tracking_);
 }
 
 std::unique_ptr<Session> LoadedModel::session(int64_t needed, int64_t rollback) {
@@ -109,8 +129,9 @@ std::unique_ptr<Session> LoadedModel::draft_session(const std::string& folder, i
   options.cache_config.clear();
   options.max_cache_len = needed;
   options.rollback = rollback;
-  return std::make_unique<Session>(Model::load(folder, std::nullopt, tracking_), options,
-                                   tracking_);
+  LoadOptions load = load_;
+  load.dtype = std::nullopt;
+  return std::make_unique<Session>(Model::load(folder, load, tracking_), options, tracking_);
 }
 
 size_t peak_resident_bytes() {

@@ -13,11 +13,13 @@ namespace larder::tools {
 
 struct ModelFlags {
   std::string model;
-  std::string dtype, cache = "dynamic", cache_config, cache_dtype, attention = "fused", kernels;
+  std::string dtype, weights = "stored", cache = "dynamic", cache_config, cache_dtype,
+                     attention = "fused", kernels;
+  bool cache_weights = false;
   int64_t max_cache_len = 0;
   int threads = 0;
   std::string memory_limit;
-  CLI::Option* has_cache = nullptr;
+  CLI::Option *has_cache = nullptr, *has_weights = nullptr;
 
   void add_to(CLI::App& app);
 };
@@ -41,6 +43,7 @@ class LoadedModel {
   const TrackingAllocator& memory() const { return tracking_; }
   // For sessions with other caches than the flags name.
   const SessionOptions& options() const { return options_; }
+  const LoadOptions& load_options() const { return load_; }
   Allocator& allocator() { return tracking_; }
 
  private:
@@ -48,11 +51,15 @@ class LoadedModel {
   std::optional<BudgetAllocator> budget_;
   TrackingAllocator tracking_;
   SessionOptions options_;
+  LoadOptions load_;
   std::shared_ptr<const Model> model_;
 };
 
 // A cache kind and its settings from NAME or NAME:JSON; throws Error for a name that is not there.
 CacheFormat parse_cache_format(const std::string& text);
+
+// stored, int8 or int4; throws Error for another name.
+WeightFormat parse_weight_format(const std::string& name);
 
 // The most memory that this process has had resident, mapped weights included.
 size_t peak_resident_bytes();

@@ -22,17 +22,23 @@ namespace fs = std::filesystem;
 constexpr int64_t kMostSource = 512;  // tokens of a source that the bound of scratch knows
 
 struct Flags {
-  std::string model, cache, cache_config, cache_dtype = "bf16", budget;
+  std::string model, weights = "stored", cache, cache_config, cache_dtype = "bf16", budget;
   int64_t context = 0, batch = 1, new_tokens = 0, rollback = 0, source = kMostSource;
   int threads = 0;
   bool json = false;
 };
 
-// Bytes of all tensors; nullopt where the folder has none.
-std::optional<size_t> weight_bytes(const fs::path& folder) {
+// Bytes of all tensors, or what loading as codes takes; nullopt where the folder has none.
+std::optional<size_t> weight_bytes(const fs::path& folder, WeightFormat format) {
   if (!fs::exists(folder / "model.safetensors") &&
       !fs::exists(folder / "model.safetensors.index.json"))
     return std::nullopt;
+  if (format != WeightFormat::kStored) {
+    LoadOptions options;
+    options.weights = format;
+    const WeightBytes bytes = Model::weight_bytes(folder, options);
+    return bytes.mapped + bytes.converted;
+  }
   const SafetensorsFolder files(folder);
   size_t bytes = 0;
   for (const StoredTensor* tensor : files.tensors()) bytes += tensor->bytes;
@@ -44,13 +50,14 @@ class Plan {
   explicit Plan(const Flags& flags)
       : flags_(flags),
         file_(read_config_file(flags.model)),
-        threads_(choose_threads(flags.threads)) {
+        threads_(choose_threads(flags.threads)),
+        format_(parse_weight_format(flags.weights)) {
     const auto dtype = dtype_from_name(flags.cache_dtype);
     if (dtype != DType::kF32 && dtype != DType::kBF16 && dtype != DType::kF16)
       fail("--cache-dtype ", in_quotes(flags.cache_dtype), " is not one of f32, bf16, f16");
     options_ = {*dtype, 0, flags.rollback, flags.cache_config};
     config_ = read_kv_plan_config(file_.json, file_.what);
-    if (fs::is_directory(flags.model)) weights_ = weight_bytes(flags.model);
+    if (fs::is_directory(flags.model)) weights_ = weight_bytes(flags.model, format_);
     context_ = flags.context > 0 ? flags.context : config_.context;
     check();
     if (!flags.budget.empty()) budget_ = parse_bytes("--budget", flags.budget);
@@ -71,6 +78,7 @@ class Plan {
             {"source_tokens", has_source() ? Json(flags_.source) : Json()},
             {"threads", threads_},
             {"cache_dtype", dtype_name(dtype)},
+            {"weights", weight_format_name(format_)},
             {"weights_bytes", weights_ ? Json(*weights_) : Json()},
             {"kv_bytes_per_token", config_.bytes_per_token(dtype)},
             {"kv_bytes_per_token_per_layer", config_.bytes_per_token_per_layer(dtype)},
@@ -139,8 +147,9 @@ class Plan {
                       tokens,
                       std::min(flags_.new_tokens, tokens),
                       has_source() ? flags_.source : 0};
-    Need need{planned_kv_bytes(config_.layers, load),
-              planned_scratch_bytes(file_.json, file_.what, {flags_.batch, tokens, threads_})};
+    Need need{
+        planned_kv_bytes(config_.layers, load),
+        planned_scratch_bytes(file_.json, file_.what, {flags_.batch, tokens, threads_, format_})};
     if (need.scratch) *need.scratch += need.kv.flush_scratch;
     return need;
   }
@@ -174,6 +183,7 @@ class Plan {
   const Flags& flags_;
   const ConfigFile file_;
   const int threads_;
+  const WeightFormat format_;
   CacheOptions options_;
   KVPlanConfig config_;
   std::optional<size_t> weights_, budget_;
@@ -215,7 +225,8 @@ void print(const Json& report) {
             << report.at("cache_dtype").get<std::string>() << ", threads " << report.at("threads")
             << '\n';
   if (!report.at("weights_bytes").is_null())
-    std::cout << "weights           " << bytes_text(report.at("weights_bytes")) << '\n';
+    std::cout << "weights           " << bytes_text(report.at("weights_bytes")) << ", "
+              << report.at("weights").get<std::string>() << '\n';
   std::cout << "KV a token        " << bytes_text(report.at("kv_bytes_per_token")) << '\n';
   for (const auto& [kind, plan] : report.at("caches").items()) print_kind(kind, plan);
 }
@@ -237,6 +248,9 @@ void add_plan(CLI::App& parent, std::function<int()>& action) {
   add_number(app, "--source", flags->source,
              "Encoder-decoder models: tokens of each row's source, at most 512 (default 512)");
   add_number(app, "--threads", flags->threads, "Threads, for scratch (default: one a core)");
+  app.add_option("--weights", flags->weights,
+                 "stored, int8 or int4: what the matrices become as they are loaded")
+      ->capture_default_str();
   app.add_option("--cache", flags->cache, "One cache_implementation only (default: all)");
   app.add_option("--cache-config", flags->cache_config, "Settings of --cache, a JSON object")
       ->type_name("JSON");

@@ -1,6 +1,5 @@
-// larder verify: what a cache format does to a model's predictions.
+// larder verify: what a cache format or a weight format does to a model's predictions.
 #include <algorithm>
-#include <cmath>
 #include <iostream>
 
 #include "larder/base/file.h"
@@ -11,6 +10,7 @@
 #include "tools/interrupt.h"
 #include "tools/model_flags.h"
 #include "tools/numbers.h"
+#include "tools/verify_weights.h"
 
 namespace larder::tools {
 namespace {
@@ -56,17 +56,6 @@ Json json_of(const FormatQuality& quality, bool per_head) {
   return json;
 }
 
-std::string padded(const std::string& text, size_t width) {
-  return text.size() >= width ? text : text + std::string(width - text.size(), ' ');
-}
-
-// Three significant digits: KL spans many powers of ten.
-std::string brief(double value) {
-  if (value == 0) return "0";
-  const int digits = 2 - static_cast<int>(std::floor(std::log10(std::fabs(value))));
-  return fixed(value, std::clamp(digits, 0, 12));
-}
-
 void print_row(const FormatQuality& quality) {
   std::cout << padded(quality.format.cache, 10) << padded(brief(quality.mean_kl), 13)
             << padded(brief(quality.max_kl), 11) << padded(fixed(quality.same_top, 4), 10)
@@ -85,8 +74,8 @@ void print_heads(const FormatQuality& quality) {
 }
 
 void print(const KVQuality& result, const Flags& flags) {
-  std::cout << result.tokens << " tokens, " << flags.quality.first << " at once, then "
-            << flags.quality.chunk << " a step; exact f32 cache: perplexity "
+  std::cout << result.tokens << " tokens, " << flags.quality.steps.first << " at once, then "
+            << flags.quality.steps.chunk << " a step; exact f32 cache: perplexity "
             << fixed(result.exact.perplexity, 4) << ", " << fixed(result.exact.bytes_per_token, 1)
             << " bytes a token\n"
             << padded("cache", 10) << padded("mean_kl", 13) << padded("max_kl", 11)
@@ -104,26 +93,14 @@ Json report(const KVQuality& result, const Flags& flags) {
   for (const FormatQuality& quality : result.formats)
     formats.push_back(json_of(quality, flags.quality.per_head));
   return {{"tokens", result.tokens},
-          {"first", flags.quality.first},
-          {"chunk", flags.quality.chunk},
+          {"first", flags.quality.steps.first},
+          {"chunk", flags.quality.steps.chunk},
           {"exact", json_of(result.exact, false)},
           {"formats", formats}};
 }
 
-int run(Flags& flags) {
-  catch_interrupts();
-  if (!flags.kv) fail("verify compares cache formats only: give --kv");
-  if (flags.tokens < 0) fail("--tokens ", flags.tokens, " must not be negative");
-  const std::vector<CacheFormat> formats = formats_of(flags);
-  for (const CacheFormat& format : formats) config_of(format);
-  if (flags.model.dtype.empty()) flags.model.dtype = "f32";
-  const std::string text = read_file(flags.text);
-  LoadedModel loaded(flags.model);
-  std::vector<int32_t> ids = Tokenizer::load(flags.model.model).encode(text, true);
-  const int64_t context = loaded.model()->info().max_position_embeddings;
-  const int64_t most = flags.tokens == 0 ? context : std::min(flags.tokens, context);
-  if (static_cast<int64_t>(ids.size()) > most) ids.resize(static_cast<size_t>(most));
-  flags.quality.interrupted = interrupted;
+int compare_caches(const Flags& flags, LoadedModel& loaded, const std::vector<CacheFormat>& formats,
+                   std::span<const int32_t> ids) {
   const KVQuality result = measure_kv_quality(loaded.model(), loaded.options(), ids, formats,
                                               flags.quality, loaded.allocator());
   if (result.tokens == 0) return kInterrupted;
@@ -135,13 +112,47 @@ int run(Flags& flags) {
   return 0;
 }
 
+// The beginning of the text that the flags and the model's context allow.
+std::vector<int32_t> read_ids(const Flags& flags, const LoadedModel& loaded,
+                              const std::string& text) {
+  std::vector<int32_t> ids = Tokenizer::load(flags.model.model).encode(text, true);
+  const int64_t context = loaded.model()->info().max_position_embeddings;
+  const int64_t most = flags.tokens == 0 ? context : std::min(flags.tokens, context);
+  if (static_cast<int64_t>(ids.size()) > most) ids.resize(static_cast<size_t>(most));
+  return ids;
+}
+
+int run(Flags& flags) {
+  catch_interrupts();
+  const bool weights = flags.model.has_weights->count() > 0;
+  if (!flags.kv && !weights)
+    fail("verify compares cache formats or weight formats: give --kv or --weights");
+  if (flags.tokens < 0) fail("--tokens ", flags.tokens, " must not be negative");
+  flags.quality.steps.interrupted = interrupted;
+  if (!flags.kv) {
+    const WeightComparison comparison(flags.model, flags.json);
+    LoadedModel loaded(comparison.exact_flags());
+    return comparison.run(loaded, read_ids(flags, loaded, read_file(flags.text)),
+                          flags.quality.steps);
+  }
+  const std::vector<CacheFormat> formats = formats_of(flags);
+  for (const CacheFormat& format : formats) config_of(format);
+  if (flags.model.dtype.empty()) flags.model.dtype = "f32";
+  const std::string text = read_file(flags.text);
+  LoadedModel loaded(flags.model);
+  return compare_caches(flags, loaded, formats, read_ids(flags, loaded, text));
+}
+
 }  // namespace
 
 void add_verify(CLI::App& parent, std::function<int()>& action) {
   CLI::App& app =
-      *parent.add_subcommand("verify", "What cache formats do to a model's predictions");
+      *parent.add_subcommand("verify", "What cache or weight formats do to a model's predictions");
   auto flags = std::make_shared<Flags>();
   flags->model.add_to(app);
+  flags->model.has_weights->expected(0, 1)->description(
+      "Compare int8 and int4 weights, or the one format given, with those stored; with --kv: what\n"
+      "the model's weights are");
   app.add_flag("--kv", flags->kv, "Compare cache formats with an exact f32 cache");
   app.add_option("--text", flags->text, "The text to predict")->type_name("FILE")->required();
   app.add_option(
@@ -151,8 +162,9 @@ void add_verify(CLI::App& parent, std::function<int()>& action) {
       ->type_name("NAME[:JSON]");
   add_number(app, "--tokens", flags->tokens,
              "Tokens of the text, 0 = as many as the context holds (default 1024)");
-  add_number(app, "--first", flags->quality.first, "Tokens of the first step (default 64)");
-  add_number(app, "--chunk", flags->quality.chunk, "Tokens of every step after it (default 8)");
+  add_number(app, "--first", flags->quality.steps.first, "Tokens of the first step (default 64)");
+  add_number(app, "--chunk", flags->quality.steps.chunk,
+             "Tokens of every step after it (default 8)");
   app.add_flag(
       "--per-head", flags->quality.per_head,
       "Also, of every layer and head, the error of its keys, of its values and of attention's "
@@ -161,9 +173,11 @@ void add_verify(CLI::App& parent, std::function<int()>& action) {
       "those of the last 64 tokens");
   app.add_flag("--json", flags->json, "One JSON object: tokens, exact, formats");
   app.footer(
-      "The text is fed through every cache in the same steps; a token's KL is "
-      "KL(exact || format) of the\nnext-token distributions after it. Computes in f32 unless "
-      "--dtype is given.\n\nExample:\n  larder verify -m models/toy/toy-llama --kv --text "
+      "The text is fed through every cache, or every model, in the same steps; a token's KL is "
+      "KL(exact || format) of the\nnext-token distributions after it. Caches are compared in f32, "
+      "weights in bf16, unless --dtype is given.\n\nExamples:\n  larder verify -m "
+      "models/toy/toy-llama --weights --text README.md\n  larder verify -m models/toy/toy-llama "
+      "--kv --text "
       "README.md --format 'quantized:{\"backend\": \"larder\", \"nbits\": 4}'");
   app.callback([flags, &action] { action = [flags] { return run(*flags); }; });
 }

@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "larder/base/error.h"
+#include "larder/cpu/features.h"
 #include "larder/cpu/tables.h"
 
 #if defined(__x86_64__)
@@ -13,49 +14,45 @@ namespace larder {
 namespace cpu {
 namespace {
 
-// Slowest first. Each set needs what the one before it needs and more.
 constexpr std::array kTables = {
     &kReferenceKernels,
 #if defined(__x86_64__)
-    &kAvx2Kernels,
-    &kAvx512Kernels,
-    &kAvx512Bf16Kernels,
+    &kAvx2Kernels,      &kAvx512Kernels, &kAvx512VnniKernels, &kAvx512Bf16Kernels,
 #endif
 };
 
-#if defined(__x86_64__)
+}  // namespace
+
 // __builtin_cpu_supports also asks whether the operating system keeps the wide registers.
-bool has_avx2() {
+CpuFeatures cpu_features() {
+  CpuFeatures has;
+#if defined(__x86_64__)
+  __builtin_cpu_init();
   unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
   // clang's builtin does not know f16c.
   const bool f16c = __get_cpuid(1, &eax, &ebx, &ecx, &edx) != 0 && (ecx & bit_F16C) != 0;
-  return f16c && __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
-}
-
-bool has_avx512() {
-  return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-         __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
-}
-
-bool has_avx512_bf16() { return __builtin_cpu_supports("avx512bf16"); }
+  has.avx2 = f16c && __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+  has.avx512 = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+               __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
+  has.avx512_vnni = __builtin_cpu_supports("avx512vnni");
+  has.avx512_bf16 = __builtin_cpu_supports("avx512bf16");
 #endif
-
-size_t supported_sets() {
-#if defined(__x86_64__)
-  __builtin_cpu_init();
-  if (!has_avx2()) return 1;
-  if (!has_avx512()) return 2;
-  return has_avx512_bf16() ? 4 : 3;
-#else
-  return 1;
-#endif
+  return has;
 }
 
-}  // namespace
+std::span<const Kernels* const> kernel_sets_for(const CpuFeatures& has) {
+  size_t sets = 1;
+  for (const bool next : {has.avx2, has.avx512, has.avx512_vnni, has.avx512_bf16}) {
+    if (!next || sets == kTables.size()) break;
+    ++sets;
+  }
+  return std::span<const Kernels* const>(kTables).first(sets);
+}
+
 }  // namespace cpu
 
 std::span<const Kernels* const> available_kernel_sets() {
-  return std::span<const Kernels* const>(cpu::kTables).first(cpu::supported_sets());
+  return cpu::kernel_sets_for(cpu::cpu_features());
 }
 
 const Kernels& choose_kernels(std::string_view name) {

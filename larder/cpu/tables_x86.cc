@@ -1,5 +1,5 @@
 // The tables of the x86 sets. Compiled for every x86: code with wider instructions is reached only
-// through kAvx2Ops, kAvx512Ops and matmul_bf16_dot.
+// through kAvx2Ops, kAvx512Ops, matmul_codes_vnni and matmul_bf16_dot.
 #if defined(__x86_64__)
 #include "larder/cpu/simd/kernel_set.h"
 #include "larder/cpu/tables.h"
@@ -31,6 +31,15 @@ void bf16_matmul(const Exec& exec, std::span<const MatmulArgs> products) {
   }
 }
 
+void vnni_matmul_codes(const Exec& exec, std::span<const MatmulCodesArgs> products) {
+  run_matmul_codes(exec, products, matmul_codes_vnni);
+}
+
+constexpr Kernels with_vnni(Kernels table) {
+  table.matmul_codes = vnni_matmul_codes;
+  return table;
+}
+
 constexpr Kernels with_bf16_dot(Kernels table) {
   table.matmul_input = bf16_matmul_input;
   table.matmul = bf16_matmul;
@@ -41,8 +50,10 @@ constexpr Kernels with_bf16_dot(Kernels table) {
 
 constinit const Kernels kAvx2Kernels = KernelSet<kAvx2Ops, kAttendAvx2>::table("avx2");
 constinit const Kernels kAvx512Kernels = Avx512Set::table("avx512");
+constinit const Kernels kAvx512VnniKernels = with_vnni(Avx512Set::table("avx512_vnni"));
 // round_rows stays the avx512 set's: VCVTNEPS2BF16 would make subnormal numbers zero.
-constinit const Kernels kAvx512Bf16Kernels = with_bf16_dot(Avx512Set::table("avx512_bf16"));
+constinit const Kernels kAvx512Bf16Kernels =
+    with_bf16_dot(with_vnni(Avx512Set::table("avx512_bf16")));
 
 }  // namespace larder::cpu
 #endif

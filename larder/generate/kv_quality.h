@@ -15,10 +15,23 @@ struct CacheFormat {
   std::string cache, config;  // as SessionOptions has them; config may be empty
 };
 
-struct KVQualityOptions {
+// How a text is fed.
+struct QualitySteps {
   int64_t first = 64, chunk = 8;      // tokens of the first step, and of every one after it
-  bool per_head = false;              // attention is the fused one then
   std::function<bool()> interrupted;  // asked between steps; true ends early
+};
+
+struct KVQualityOptions {
+  QualitySteps steps;
+  bool per_head = false;  // attention is the fused one then
+};
+
+// What is like the exact model, and how well it predicts the text.
+struct Divergence {
+  // KL(exact || other) in nats, in double: over all tokens, and of the worst one.
+  double mean_kl = 0, max_kl = 0;
+  double same_top = 0;    // share of tokens after which both find the same token likeliest
+  double perplexity = 0;  // of the text
 };
 
 // sqrt(sum of squared errors / sum of squares) over the tokens that the layer keeps, when the exact
@@ -30,12 +43,8 @@ struct HeadError {
   double key = 0, value = 0, output = 0;
 };
 
-struct FormatQuality {
+struct FormatQuality : Divergence {
   CacheFormat format;
-  // KL(exact || format) in nats, in double: over all tokens, and of the worst one.
-  double mean_kl = 0, max_kl = 0;
-  double same_top = 0;         // share of tokens after which both find the same token likeliest
-  double perplexity = 0;       // of the text, with the format
   double bytes_per_token = 0;  // that the cache holds after the last step, by its allocator
   std::vector<HeadError> heads;
 };

@@ -9,10 +9,10 @@ namespace larder {
 namespace {
 
 constexpr std::array kArchitectures = {
-    Architecture{"MambaForCausalLM", "mamba", Mamba::load, Mamba::outline},
+    Architecture{"MambaForCausalLM", "mamba", Mamba::load, Mamba::outline, Mamba::weight_bytes},
     Architecture{"RecurrentGemmaForCausalLM", "recurrent_gemma", RecurrentGemma::load,
-                 RecurrentGemma::outline},
-    Architecture{"T5ForConditionalGeneration", "t5", T5::load, T5::outline},
+                 RecurrentGemma::outline, RecurrentGemma::weight_bytes},
+    Architecture{"T5ForConditionalGeneration", "t5", T5::load, T5::outline, T5::weight_bytes},
 };
 
 }  // namespace

@@ -10,12 +10,24 @@
 namespace larder {
 
 std::shared_ptr<const Decoder> Decoder::load(const std::filesystem::path& folder,
-                                             std::optional<DType> dtype, Allocator& allocator) {
-  check_compute_dtype(dtype);
+                                             const LoadOptions& options, Allocator& allocator) {
+  check_compute_dtype(options.dtype);
   DecoderConfig config = read_decoder_config(folder);
-  DecoderWeights weights = load_decoder_weights(folder, config, dtype, allocator);
+  DecoderWeights weights = load_decoder_weights(folder, config, options, allocator);
   const DType stored = weights.stored_dtype == DType::kF64 ? DType::kF32 : weights.stored_dtype;
-  return std::make_shared<Decoder>(std::move(config), std::move(weights), dtype.value_or(stored));
+  return std::make_shared<Decoder>(std::move(config), std::move(weights),
+                                   options.dtype.value_or(stored));
+}
+
+std::shared_ptr<const Decoder> Decoder::outline(DecoderConfig config, DType dtype,
+                                                WeightFormat weights) {
+  DecoderWeights none;
+  none.format = weights;
+  return std::make_shared<Decoder>(std::move(config), std::move(none), dtype);
+}
+
+WeightBytes Decoder::weight_bytes(const std::filesystem::path& folder, const LoadOptions& options) {
+  return decoder_weight_bytes(folder, read_decoder_config(folder), options);
 }
 
 Decoder::Decoder(DecoderConfig config, DecoderWeights weights, DType dtype)
@@ -76,7 +88,7 @@ struct Decoder::Buffers {
   TensorView attended;  // the same shape
   TensorView k, v;      // [T, kv heads, head_dim]
   TensorView gate, up;  // [T, intermediate]
-  TensorView rounded;   // [T, widest input of a matmul] x rounded to dtype(), when that is not f32
+  TensorView rounded;   // inputs of matmuls, see take_matmul_room
   TensorView cos_sin;   // [T, 2, rotated / 2]
   TensorView last;      // [N, hidden]
   TensorView logits;    // [N, vocab]
@@ -100,10 +112,8 @@ Decoder::Buffers Decoder::take_buffers(const Exec& exec, int64_t tokens, int64_t
   b.cos_sin = take(Shape{tokens, 2, c.rope.dim / 2}, DType::kF32);
   const int64_t widest =
       std::max({c.hidden_size, c.intermediate_size, c.num_attention_heads * c.head_dim});
-  if (dtype_ != DType::kF32) {
-    const int64_t rows = std::max(tokens, num_logits);
-    b.rounded = take(Shape{rows, widest}, exec.kernels.matmul_input(dtype_, dtype_));
-  }
+  b.rounded =
+      take_matmul_room(exec, std::max(tokens, num_logits), widest, dtype_, weights_.format, take);
   return b;
 }
 

@@ -22,7 +22,10 @@ class Decoder final : public Model {
  public:
   // As Model::load, for the families of family.h.
   static std::shared_ptr<const Decoder> load(const std::filesystem::path& folder,
-                                             std::optional<DType> dtype, Allocator& allocator);
+                                             const LoadOptions& options, Allocator& allocator);
+  static std::shared_ptr<const Decoder> outline(DecoderConfig config, DType dtype,
+                                                WeightFormat weights);
+  static WeightBytes weight_bytes(const std::filesystem::path& folder, const LoadOptions& options);
   Decoder(DecoderConfig config, DecoderWeights weights, DType dtype);
 
   const DecoderConfig& config() const { return config_; }

@@ -25,18 +25,22 @@ int64_t kv_bound(const Cache& cache, const Step& step) {
 }
 
 // Gemma multiplies in the activations' dtype, the multiplier rounded to it first.
-void embed_ids(const Exec& exec, const TensorView& table, std::span<const int32_t> ids,
+void embed_ids(const Exec& exec, const WeightMatrix& table, std::span<const int32_t> ids,
                float multiplier, DType compute, const TensorView& x) {
-  const int64_t n = table.shape[1];
+  const int64_t n = x.shape[1];
   const auto round = [&](float value) {
     if (compute == DType::kBF16) return bf16_to_f32(f32_to_bf16(value));
     return compute == DType::kF16 ? f16_to_f32(f32_to_f16(value)) : value;
   };
   const float factor = round(multiplier);
-  const int64_t row_bytes = n * static_cast<int64_t>(dtype_size(table.dtype));
+  const TensorView& stored = table.stored;
+  const int64_t row_bytes = n * static_cast<int64_t>(dtype_size(stored.dtype));
   for (size_t i = 0; i < ids.size(); ++i) {
     float* out = x.as<float>() + static_cast<int64_t>(i) * n;
-    exec.kernels.load(out, table.bytes() + ids[i] * row_bytes, table.dtype, n);
+    if (table.in_codes())
+      widen_row(table.coded, ids[i], out);
+    else
+      exec.kernels.load(out, stored.bytes() + ids[i] * row_bytes, stored.dtype, n);
     if (factor == 1) continue;
     for (int64_t j = 0; j < n; ++j) out[j] = round(out[j] * factor);
   }
@@ -59,27 +63,66 @@ TensorView matmul_input(const Exec& exec, const TensorView& x, DType weight, DTy
   return out;
 }
 
-void linear(const Exec& exec, const TensorView& x, std::initializer_list<Product> products,
-            DType compute, const TensorView& rounded) {
-  constexpr size_t kMost = 3;
-  LARDER_ASSERT(products.size() <= kMost);
-  std::array<MatmulArgs, kMost> args;
-  size_t n = 0;
-  const auto run = [&] {
-    exec.kernels.matmul(exec, std::span(args).first(n));
-    n = 0;
-  };
-  for (const Product& product : products) {
-    const DType weight = product.weights.w.dtype;
-    // Weights of another type may want x in another form, for which there is room only after the
-    // others have read it.
-    if (n > 0 && args[n - 1].x.dtype != exec.kernels.matmul_input(compute, weight)) run();
-    const TensorView ready =
-        n > 0 ? args[n - 1].x : matmul_input(exec, rows_of(x), weight, compute, rounded);
-    args[n++] = {rows_of(product.out), ready, product.weights.w, product.weights.bias,
-                 product.residual};
+int64_t matmul_room_bytes(const Exec& exec, int64_t rows, int64_t widest, DType compute,
+                          WeightFormat format) {
+  const DType stored = exec.kernels.matmul_input(compute, compute);
+  const int64_t floats =
+      compute == DType::kF32 ? 0 : rows * widest * static_cast<int64_t>(dtype_size(stored));
+  return std::max(floats, format == WeightFormat::kStored ? 0 : coded_rows_bytes(rows, widest));
+}
+
+namespace {
+
+constexpr size_t kMostProducts = 3;
+using Products = std::span<const Product>;
+
+void linear_of_codes(const Exec& exec, const TensorView& x, Products products,
+                     const TensorView& room) {
+  const CodedRows coded{room.as<CodedRowGroup>(), x.shape[0], x.shape[1]};
+  exec.kernels.code_rows(exec, coded, x);
+  std::array<MatmulCodesArgs, kMostProducts> args;
+  for (size_t i = 0; i < products.size(); ++i) {
+    const Product& product = products[i];
+    args[i] = {rows_of(product.out), coded, product.weights.w.coded, product.weights.bias,
+               product.residual};
   }
-  run();
+  exec.kernels.matmul_codes(exec, std::span(args).first(products.size()));
+}
+
+void linear_of_floats(const Exec& exec, const TensorView& x, Products products, DType compute,
+                      const TensorView& room) {
+  std::array<MatmulArgs, kMostProducts> args;
+  const TensorView ready = matmul_input(exec, x, products[0].weights.w.stored.dtype, compute, room);
+  for (size_t i = 0; i < products.size(); ++i) {
+    const Product& product = products[i];
+    args[i] = {rows_of(product.out), ready, product.weights.w.stored, product.weights.bias,
+               product.residual};
+  }
+  exec.kernels.matmul(exec, std::span(args).first(products.size()));
+}
+
+}  // namespace
+
+void linear(const Exec& exec, const TensorView& x, std::initializer_list<Product> products,
+            DType compute, const TensorView& room) {
+  LARDER_ASSERT(products.size() <= kMostProducts);
+  // Weights of another type may want x in another form, for which there is room only after the
+  // others have read it.
+  const auto same_input = [&](const WeightMatrix& a, const WeightMatrix& b) {
+    const auto form = exec.kernels.matmul_input;
+    return a.in_codes() == b.in_codes() &&
+           (a.in_codes() || form(compute, a.stored.dtype) == form(compute, b.stored.dtype));
+  };
+  for (Products left(products.begin(), products.size()); !left.empty();) {
+    const WeightMatrix& first = left[0].weights.w;
+    size_t alike = 1;
+    while (alike < left.size() && same_input(first, left[alike].weights.w)) ++alike;
+    if (first.in_codes())
+      linear_of_codes(exec, rows_of(x), left.first(alike), room);
+    else
+      linear_of_floats(exec, rows_of(x), left.first(alike), compute, room);
+    left = left.subspan(alike);
+  }
 }
 
 void add_to(const Exec& exec, const TensorView& x, const TensorView& y) {

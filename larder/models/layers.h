@@ -18,9 +18,9 @@ void check_ids(std::span<const int32_t> ids, int64_t vocab_size);
 // scratch grow at every step.
 int64_t kv_bound(const Cache& cache, const Step& step);
 
-// x[i] = row ids[i] of `table`, times `multiplier`, each product rounded to `compute`. x: [ids,
-// hidden] f32.
-void embed_ids(const Exec& exec, const TensorView& table, std::span<const int32_t> ids,
+// x[i] = row ids[i] of `table`, as floats or what its codes stand for, times `multiplier`, each
+// product rounded to `compute`. x: [ids, hidden] f32.
+void embed_ids(const Exec& exec, const WeightMatrix& table, std::span<const int32_t> ids,
                float multiplier, DType compute, const TensorView& x);
 
 // One product of an input: where it goes, the weights, and what is added last.
@@ -30,10 +30,22 @@ struct Product {
   const float* residual = nullptr;
 };
 
-// At most three products of one input x, in one call of the kernel. `rounded` is room for x
-// rounded to `compute`; it is not used when that is f32.
+int64_t matmul_room_bytes(const Exec& exec, int64_t rows, int64_t widest, DType compute,
+                          WeightFormat format);
+
+// At most three products of one input x, in one call of the kernel. `room` is what
+// take_matmul_room gave.
 void linear(const Exec& exec, const TensorView& x, std::initializer_list<Product> products,
-            DType compute, const TensorView& rounded);
+            DType compute, const TensorView& room);
+
+// Room for inputs as a kernel wants them, rounded to `compute` or beside weights of `format` in
+// codes; empty where they stay as they are. `take` as in Arena::take.
+template <class Take>
+TensorView take_matmul_room(const Exec& exec, int64_t rows, int64_t widest, DType compute,
+                            WeightFormat format, const Take& take) {
+  const int64_t bytes = matmul_room_bytes(exec, rows, widest, compute, format);
+  return bytes > 0 ? take(Shape{bytes}, DType::kU8) : TensorView{};
+}
 
 // x [rows, n] rounded to `compute` into `room`, as the kernel wants it beside weights of dtype
 // `weight`; x itself where there is nothing to round.

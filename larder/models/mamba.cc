@@ -31,12 +31,10 @@ std::string embedding_name(const SafetensorsFolder& files) {
   return files.find(older) ? older : "backbone.embeddings.weight";
 }
 
-MambaWeights load_weights(const std::filesystem::path& folder, const MambaConfig& c,
-                          std::optional<DType> dtype, Allocator& allocator) {
-  MambaWeights weights;
-  weights.files = std::make_unique<SafetensorsFolder>(folder);
-  const std::string embedding = embedding_name(*weights.files);
-  WeightLoader loader(*weights.files, folder.string());
+// Gives the embedding's name.
+std::string want_weights(WeightLoader& loader, const SafetensorsFolder& files, const MambaConfig& c,
+                         MambaWeights& weights) {
+  const std::string embedding = embedding_name(files);
   loader.matrix(embedding, c.vocab_size, c.hidden_size, weights.embed);
   if (!c.tie_word_embeddings)
     loader.matrix("lm_head.weight", c.vocab_size, c.hidden_size, weights.lm_head);
@@ -44,7 +42,15 @@ MambaWeights load_weights(const std::filesystem::path& folder, const MambaConfig
   weights.layers.resize(static_cast<size_t>(c.num_hidden_layers));
   for (size_t i = 0; i < weights.layers.size(); ++i)
     want_layer(loader, c, static_cast<int64_t>(i), weights.layers[i]);
-  loader.load(weights, embedding, dtype, allocator);
+  return embedding;
+}
+
+MambaWeights load_weights(const std::filesystem::path& folder, const MambaConfig& c,
+                          const LoadOptions& options, Allocator& allocator) {
+  MambaWeights weights;
+  weights.files = std::make_unique<SafetensorsFolder>(folder);
+  WeightLoader loader(*weights.files, folder);
+  loader.load(weights, want_weights(loader, *weights.files, c, weights), options, allocator);
   if (c.tie_word_embeddings) weights.lm_head = weights.embed;
   // Vectors are copies of our own.
   for (const MambaLayerWeights& layer : weights.layers) {
@@ -57,17 +63,27 @@ MambaWeights load_weights(const std::filesystem::path& folder, const MambaConfig
 }  // namespace
 
 std::shared_ptr<const Model> Mamba::load(const std::filesystem::path& folder,
-                                         std::optional<DType> dtype, Allocator& allocator) {
-  check_compute_dtype(dtype);
+                                         const LoadOptions& options, Allocator& allocator) {
+  check_compute_dtype(options.dtype);
   MambaConfig config = read_mamba_config(folder);
-  MambaWeights weights = load_weights(folder, config, dtype, allocator);
+  MambaWeights weights = load_weights(folder, config, options, allocator);
   const DType stored = weights.stored_dtype == DType::kF64 ? DType::kF32 : weights.stored_dtype;
-  return std::make_shared<Mamba>(std::move(config), std::move(weights), dtype.value_or(stored));
+  return std::make_shared<Mamba>(std::move(config), std::move(weights),
+                                 options.dtype.value_or(stored));
 }
 
 std::shared_ptr<const Model> Mamba::outline(const Json& config, const std::string& what,
-                                            DType dtype) {
-  return std::make_shared<Mamba>(read_mamba_config(config, what), MambaWeights(), dtype);
+                                            DType dtype, WeightFormat weights) {
+  MambaWeights none;
+  none.format = weights;
+  return std::make_shared<Mamba>(read_mamba_config(config, what), std::move(none), dtype);
+}
+
+WeightBytes Mamba::weight_bytes(const std::filesystem::path& folder, const LoadOptions& options) {
+  const SafetensorsFolder files(folder);
+  MambaWeights weights;
+  WeightLoader loader(files, folder);
+  return loader.bytes(want_weights(loader, files, read_mamba_config(folder), weights), options);
 }
 
 Mamba::Mamba(MambaConfig config, MambaWeights weights, DType dtype)
@@ -95,7 +111,7 @@ struct Mamba::Buffers {
   TensorView projected;  // [T, 2 * inner] input of the convolution, then the gate
   TensorView u, dt, y;   // [T, inner] output of the convolution, time steps, output of the scan
   TensorView params;     // [T, rank + 2 * states] time steps, B, C
-  TensorView rounded;    // [T, widest input of a matmul] when dtype() is not f32
+  TensorView rounded;    // inputs of matmuls, see take_matmul_room
   TensorView last;       // [N, hidden]
   TensorView logits;     // [N, vocab]
 };
@@ -115,11 +131,9 @@ Mamba::Buffers Mamba::take_buffers(const Exec& exec, int64_t tokens, int64_t num
   b.dt = take(Shape{tokens, inner}, DType::kF32);
   b.y = take(Shape{tokens, inner}, DType::kF32);
   b.params = take(Shape{tokens, c.time_step_rank + 2 * c.state_size}, DType::kF32);
-  if (dtype_ != DType::kF32) {
-    const int64_t widest = std::max({c.hidden_size, inner, c.time_step_rank});
-    b.rounded = take(Shape{std::max(tokens, num_logits), widest},
-                     exec.kernels.matmul_input(dtype_, dtype_));
-  }
+  b.rounded = take_matmul_room(exec, std::max(tokens, num_logits),
+                               std::max({c.hidden_size, inner, c.time_step_rank}), dtype_,
+                               weights_.format, take);
   return b;
 }
 

@@ -23,7 +23,7 @@ struct MambaLayerWeights {
 };
 
 struct MambaWeights : LoadedWeights {
-  TensorView embed, lm_head;  // [vocab, hidden], the same memory where tied
+  WeightMatrix embed, lm_head;  // [vocab, hidden], the same memory where tied
   const float* final_norm = nullptr;
   std::vector<MambaLayerWeights> layers;
 };
@@ -33,9 +33,10 @@ struct MambaWeights : LoadedWeights {
 class Mamba final : public Model {
  public:
   static std::shared_ptr<const Model> load(const std::filesystem::path& folder,
-                                           std::optional<DType> dtype, Allocator& allocator);
+                                           const LoadOptions& options, Allocator& allocator);
   static std::shared_ptr<const Model> outline(const Json& config, const std::string& what,
-                                              DType dtype);
+                                              DType dtype, WeightFormat weights);
+  static WeightBytes weight_bytes(const std::filesystem::path& folder, const LoadOptions& options);
   Mamba(MambaConfig config, MambaWeights weights, DType dtype);
 
   const MambaConfig& config() const { return config_; }

@@ -22,25 +22,38 @@ const Architecture* find_architecture(const Json& config, const std::string& wha
   return nullptr;
 }
 
+const Architecture* find_architecture(const std::filesystem::path& folder) {
+  // Faults of the file are left to the loader, which names them.
+  std::error_code ignored;
+  if (!std::filesystem::exists(folder / "config.json", ignored)) return nullptr;
+  const ConfigFile file = read_config_file(folder / "config.json");
+  return find_architecture(file.json, file.what);
+}
+
 }  // namespace
 
 std::shared_ptr<const Model> Model::load(const std::filesystem::path& folder,
+                                         const LoadOptions& options, Allocator& allocator) {
+  const Architecture* known = find_architecture(folder);
+  return known ? known->load(folder, options, allocator)
+               : Decoder::load(folder, options, allocator);
+}
+
+std::shared_ptr<const Model> Model::load(const std::filesystem::path& folder,
                                          std::optional<DType> dtype, Allocator& allocator) {
-  // Faults of the file are left to the loader, which names them.
-  std::error_code ignored;
-  if (std::filesystem::exists(folder / "config.json", ignored)) {
-    const ConfigFile file = read_config_file(folder / "config.json");
-    if (const Architecture* known = find_architecture(file.json, file.what))
-      return known->load(folder, dtype, allocator);
-  }
-  return Decoder::load(folder, dtype, allocator);
+  return load(folder, LoadOptions{dtype}, allocator);
+}
+
+WeightBytes Model::weight_bytes(const std::filesystem::path& folder, const LoadOptions& options) {
+  const Architecture* known = find_architecture(folder);
+  return known ? known->weight_bytes(folder, options) : Decoder::weight_bytes(folder, options);
 }
 
 std::shared_ptr<const Model> Model::outline(const Json& config, const std::string& what,
-                                            DType dtype) {
+                                            DType dtype, WeightFormat weights) {
   if (const Architecture* known = find_architecture(config, what))
-    return known->outline(config, what, dtype);
-  return std::make_shared<Decoder>(read_decoder_config(config, what), DecoderWeights(), dtype);
+    return known->outline(config, what, dtype, weights);
+  return Decoder::outline(read_decoder_config(config, what), dtype, weights);
 }
 
 void Model::encode(Exec& /*exec*/, const Step& /*step*/, std::span<const int32_t> /*ids*/,

@@ -12,6 +12,7 @@
 #include "larder/attention/attention.h"
 #include "larder/base/json_fwd.h"
 #include "larder/cache/cache.h"
+#include "larder/models/load_options.h"
 
 namespace larder {
 
@@ -33,15 +34,19 @@ class Model {
  public:
   virtual ~Model() = default;
   // Reads config.json and the safetensors of a Hugging Face folder; the architecture decides which
-  // class. `dtype` f32, bf16 or f16: what the inputs of a matmul are rounded to (sums are f32
-  // always); nullopt = as the file stores them. `allocator` must outlive the model.
+  // class. `allocator` must outlive the model.
+  static std::shared_ptr<const Model> load(const std::filesystem::path& folder,
+                                           const LoadOptions& options, Allocator& allocator);
   static std::shared_ptr<const Model> load(const std::filesystem::path& folder,
                                            std::optional<DType> dtype, Allocator& allocator);
 
   // The same without weights, from config.json's text alone: only sizes may be asked,
   // cache_layers() and scratch_bytes(). `what` begins error lines.
   static std::shared_ptr<const Model> outline(const Json& config, const std::string& what,
-                                              DType dtype);
+                                              DType dtype,
+                                              WeightFormat weights = WeightFormat::kStored);
+  // What load() would take, to the byte, from config.json and the headers of the safetensors.
+  static WeightBytes weight_bytes(const std::filesystem::path& folder, const LoadOptions& options);
 
   virtual const ModelInfo& info() const = 0;
   virtual DType dtype() const = 0;
@@ -78,8 +83,10 @@ struct Architecture {
   const char* name;        // as config.json's `architectures` has it
   const char* model_type;  // as config.json's `model_type` has it
   std::shared_ptr<const Model> (*load)(const std::filesystem::path& folder,
-                                       std::optional<DType> dtype, Allocator& allocator);
-  std::shared_ptr<const Model> (*outline)(const Json& config, const std::string& what, DType dtype);
+                                       const LoadOptions& options, Allocator& allocator);
+  std::shared_ptr<const Model> (*outline)(const Json& config, const std::string& what, DType dtype,
+                                          WeightFormat weights);
+  WeightBytes (*weight_bytes)(const std::filesystem::path& folder, const LoadOptions& options);
 };
 std::span<const Architecture> architectures();
 

@@ -13,9 +13,10 @@ uint64_t add(uint64_t hash, const std::string& text) {
   return checksum64(std::as_bytes(std::span(text)), hash);
 }
 
-std::string fingerprint(const std::filesystem::path& folder) {
+}  // namespace
+
+std::string weights_fingerprint(const SafetensorsFolder& files) {
   constexpr size_t kSample = 64;
-  const SafetensorsFolder files(folder);
   uint64_t hash = 0;
   for (const StoredTensor* tensor : files.tensors()) {
     hash = add(hash, tensor->name);
@@ -27,14 +28,13 @@ std::string fingerprint(const std::filesystem::path& folder) {
   return hex(hash);
 }
 
-}  // namespace
-
 CacheOrigin cache_origin(const std::filesystem::path& folder, const Model& model) {
   Json config = read_config_file(folder / "config.json").json;
   for (const char* key : {"transformers_version", "_name_or_path", "torch_dtype", "dtype",
                           "use_cache", "_attn_implementation"})
     config.erase(key);
-  return {config.dump(), fingerprint(folder), std::string(dtype_name(model.dtype()))};
+  return {config.dump(), weights_fingerprint(SafetensorsFolder(folder)),
+          std::string(dtype_name(model.dtype()))};
 }
 
 }  // namespace larder

@@ -5,13 +5,16 @@
 
 #include "larder/cache/cache_file.h"
 #include "larder/models/model.h"
+#include "larder/tensor/safetensors.h"
 
 namespace larder {
 
+// Of all tensors: name, dtype and shape, and 64 bytes of beginning, middle and end.
+std::string weights_fingerprint(const SafetensorsFolder& files);
+
 // Of the model loaded from `folder`: its config.json, without keys that name programs and default
-// dtypes, and a fingerprint of the weights: each tensor's name, dtype and shape, and 64 bytes of
-// its beginning, middle and end. A weight changed elsewhere is not noticed; how the tensors are
-// spread over files does not matter.
+// dtypes, and a fingerprint of the weights. A weight changed elsewhere is not noticed; how the
+// tensors are spread over files does not matter.
 CacheOrigin cache_origin(const std::filesystem::path& folder, const Model& model);
 
 }  // namespace larder

@@ -11,20 +11,27 @@
 namespace larder {
 
 std::shared_ptr<const Model> RecurrentGemma::load(const std::filesystem::path& folder,
-                                                  std::optional<DType> dtype,
+                                                  const LoadOptions& options,
                                                   Allocator& allocator) {
-  check_compute_dtype(dtype);
+  check_compute_dtype(options.dtype);
   RecurrentGemmaConfig config = read_recurrent_gemma_config(folder);
-  RecurrentGemmaWeights weights = load_recurrent_gemma_weights(folder, config, dtype, allocator);
+  RecurrentGemmaWeights weights = load_recurrent_gemma_weights(folder, config, options, allocator);
   const DType stored = weights.stored_dtype == DType::kF64 ? DType::kF32 : weights.stored_dtype;
   return std::make_shared<RecurrentGemma>(std::move(config), std::move(weights),
-                                          dtype.value_or(stored));
+                                          options.dtype.value_or(stored));
 }
 
 std::shared_ptr<const Model> RecurrentGemma::outline(const Json& config, const std::string& what,
-                                                     DType dtype) {
+                                                     DType dtype, WeightFormat weights) {
+  RecurrentGemmaWeights none;
+  none.format = weights;
   return std::make_shared<RecurrentGemma>(read_recurrent_gemma_config(config, what),
-                                          RecurrentGemmaWeights(), dtype);
+                                          std::move(none), dtype);
+}
+
+WeightBytes RecurrentGemma::weight_bytes(const std::filesystem::path& folder,
+                                         const LoadOptions& options) {
+  return recurrent_gemma_weight_bytes(folder, read_recurrent_gemma_config(folder), options);
 }
 
 RecurrentGemma::RecurrentGemma(RecurrentGemmaConfig config, RecurrentGemmaWeights weights,
@@ -58,7 +65,7 @@ struct RecurrentGemma::Buffers {
   TensorView q, attended;             // [T, heads, head_dim]
   TensorView k, v;                    // [T, kv heads, head_dim]
   TensorView cos_sin;                 // [T, 2, rotated / 2]
-  TensorView rounded;                 // [T, widest input of a matmul] when dtype() is not f32
+  TensorView rounded;                 // inputs of matmuls, see take_matmul_room
   TensorView last, logits;            // [N, hidden], [N, vocab]
 };
 
@@ -80,12 +87,10 @@ RecurrentGemma::Buffers RecurrentGemma::take_buffers(const Exec& exec, int64_t t
   for (TensorView* view : {&b.k, &b.v})
     *view = take(Shape{tokens, c.num_key_value_heads, c.head_dim}, DType::kF32);
   b.cos_sin = take(Shape{tokens, 2, c.rope.dim / 2}, DType::kF32);
-  if (dtype_ != DType::kF32) {
-    const int64_t widest =
-        std::max({c.hidden_size, inner, c.lru_width, c.num_attention_heads * c.head_dim});
-    b.rounded = take(Shape{std::max(tokens, num_logits), widest},
-                     exec.kernels.matmul_input(dtype_, dtype_));
-  }
+  const int64_t widest =
+      std::max({c.hidden_size, inner, c.lru_width, c.num_attention_heads * c.head_dim});
+  b.rounded =
+      take_matmul_room(exec, std::max(tokens, num_logits), widest, dtype_, weights_.format, take);
   return b;
 }
 

@@ -27,23 +27,27 @@ struct RecurrentGemmaLayer {
 };
 
 struct RecurrentGemmaWeights : LoadedWeights {
-  TensorView embed, lm_head;  // [vocab, hidden], the same memory where tied
+  WeightMatrix embed, lm_head;  // [vocab, hidden], the same memory where tied
   const float* final_norm = nullptr;
   std::vector<RecurrentGemmaLayer> layers;
 };
 
 RecurrentGemmaWeights load_recurrent_gemma_weights(const std::filesystem::path& folder,
                                                    const RecurrentGemmaConfig& config,
-                                                   std::optional<DType> dtype,
+                                                   const LoadOptions& options,
                                                    Allocator& allocator);
+WeightBytes recurrent_gemma_weight_bytes(const std::filesystem::path& folder,
+                                         const RecurrentGemmaConfig& config,
+                                         const LoadOptions& options);
 
 // As every Model: immutable after load, and a row's logits are the same bits in any company.
 class RecurrentGemma final : public Model {
  public:
   static std::shared_ptr<const Model> load(const std::filesystem::path& folder,
-                                           std::optional<DType> dtype, Allocator& allocator);
+                                           const LoadOptions& options, Allocator& allocator);
   static std::shared_ptr<const Model> outline(const Json& config, const std::string& what,
-                                              DType dtype);
+                                              DType dtype, WeightFormat weights);
+  static WeightBytes weight_bytes(const std::filesystem::path& folder, const LoadOptions& options);
   RecurrentGemma(RecurrentGemmaConfig config, RecurrentGemmaWeights weights, DType dtype);
 
   const RecurrentGemmaConfig& config() const { return config_; }

@@ -59,38 +59,64 @@ TensorView turned(RecurrentGemmaWeights& weights, const float* file, int64_t hea
   return weights.owned.back();
 }
 
+constexpr const char* kEmbedding = "model.embed_tokens.weight";
+
+void want_weights(WeightLoader& loader, const RecurrentGemmaConfig& c,
+                  RecurrentGemmaWeights& weights, std::vector<FileGates>& gates) {
+  loader.matrix(kEmbedding, c.vocab_size, c.hidden_size, weights.embed);
+  if (!c.tie_word_embeddings)
+    loader.matrix("lm_head.weight", c.vocab_size, c.hidden_size, weights.lm_head);
+  loader.vector("model.final_norm.weight", {c.hidden_size}, weights.final_norm);
+  weights.layers.resize(static_cast<size_t>(c.num_hidden_layers));
+  gates.resize(weights.layers.size());
+  for (size_t i = 0; i < gates.size(); ++i) want_layer(loader, c, i, weights.layers[i], gates[i]);
+}
+
+DType compute_dtype(const LoadOptions& options, DType stored) {
+  return options.dtype.value_or(stored == DType::kF64 ? DType::kF32 : stored);
+}
+
 }  // namespace
 
 RecurrentGemmaWeights load_recurrent_gemma_weights(const std::filesystem::path& folder,
                                                    const RecurrentGemmaConfig& c,
-                                                   std::optional<DType> dtype,
+                                                   const LoadOptions& options,
                                                    Allocator& allocator) {
   RecurrentGemmaWeights weights;
   weights.files = std::make_unique<SafetensorsFolder>(folder);
-  const std::string embedding = "model.embed_tokens.weight";
-  WeightLoader loader(*weights.files, folder.string());
-  loader.matrix(embedding, c.vocab_size, c.hidden_size, weights.embed);
-  if (!c.tie_word_embeddings)
-    loader.matrix("lm_head.weight", c.vocab_size, c.hidden_size, weights.lm_head);
-  loader.vector("model.final_norm.weight", {c.hidden_size}, weights.final_norm);
-  const auto layers = static_cast<size_t>(c.num_hidden_layers);
-  weights.layers.resize(layers);
-  std::vector<FileGates> gates(layers);
-  for (size_t i = 0; i < layers; ++i) want_layer(loader, c, i, weights.layers[i], gates[i]);
-  loader.load(weights, embedding, dtype, allocator);
+  WeightLoader loader(*weights.files, folder);
+  std::vector<FileGates> gates;
+  want_weights(loader, c, weights, gates);
+  loader.load(weights, kEmbedding, options, allocator);
   if (c.tie_word_embeddings) weights.lm_head = weights.embed;
-  const DType stored = weights.stored_dtype == DType::kF64 ? DType::kF32 : weights.stored_dtype;
+  const DType compute = compute_dtype(options, weights.stored_dtype);
   const int64_t heads = c.num_attention_heads, width = c.lru_width / heads;
-  for (size_t i = 0; i < layers; ++i) {
+  for (size_t i = 0; i < gates.size(); ++i) {
     RecurrentGemmaLayer& layer = weights.layers[i];
     if (c.block_types[i] == BlockType::kAttention) continue;
-    const DType compute = dtype.value_or(stored);
     layer.input_gate = turned(weights, gates[i].input, heads, width, compute, allocator);
     layer.decay_gate = turned(weights, gates[i].decay, heads, width, compute, allocator);
     auto* rate = const_cast<float*>(layer.rate);  // vectors are copies of our own
     for (int64_t j = 0; j < c.lru_width; ++j) rate[j] = softplus(rate[j]);
   }
   return weights;
+}
+
+WeightBytes recurrent_gemma_weight_bytes(const std::filesystem::path& folder,
+                                         const RecurrentGemmaConfig& c,
+                                         const LoadOptions& options) {
+  const SafetensorsFolder files(folder);
+  RecurrentGemmaWeights weights;
+  WeightLoader loader(files, folder);
+  std::vector<FileGates> gates;
+  want_weights(loader, c, weights, gates);
+  WeightBytes bytes = loader.bytes(kEmbedding, options);
+  const size_t turned_bytes =
+      dtype_size(compute_dtype(options, files.find(kEmbedding)->dtype)) *
+      static_cast<size_t>(c.lru_width * c.lru_width / c.num_attention_heads);
+  for (const BlockType type : c.block_types)
+    if (type != BlockType::kAttention) bytes.converted += 2 * turned_bytes;
+  return bytes;
 }
 
 }  // namespace larder

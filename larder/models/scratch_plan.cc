@@ -20,7 +20,7 @@ constexpr int64_t kMostSplit = 8;     // queries a row up to which attention may
 
 // A decoder of the sizes that most files name in common words; null where they do not.
 std::shared_ptr<const Model> generic_outline(const Json& config, const std::string& what,
-                                             DType dtype) {
+                                             DType dtype, WeightFormat weights) {
   const JsonFields fields(config, what);
   const auto first = [&](std::initializer_list<std::string_view> keys) {
     for (const std::string_view key : keys)
@@ -41,15 +41,16 @@ std::shared_ptr<const Model> generic_outline(const Json& config, const std::stri
   if (std::min({c.vocab_size, c.hidden_size, c.intermediate_size, c.num_attention_heads,
                 c.num_key_value_heads, c.head_dim}) < 1)
     return nullptr;
-  return std::make_shared<Decoder>(std::move(c), DecoderWeights(), dtype);
+  return Decoder::outline(std::move(c), dtype, weights);
 }
 
-std::shared_ptr<const Model> outline(const Json& config, const std::string& what, DType dtype) {
+std::shared_ptr<const Model> outline(const Json& config, const std::string& what, DType dtype,
+                                     WeightFormat weights) {
   try {
-    return Model::outline(config, what, dtype);
+    return Model::outline(config, what, dtype, weights);
   } catch (const Error&) {
     const Json* text = JsonFields(config, what).object("text_config");
-    return generic_outline(text != nullptr ? *text : config, what, dtype);
+    return generic_outline(text != nullptr ? *text : config, what, dtype, weights);
   }
 }
 
@@ -107,7 +108,7 @@ std::optional<int64_t> planned_scratch_bytes(const Json& config, const std::stri
       std::min<int64_t>((load.tokens + kKVLenStep - 1) / kKVLenStep * kKVLenStep, INT32_MAX);
   size_t most = 0;
   for (const DType dtype : {DType::kF32, DType::kBF16, DType::kF16}) {
-    const auto model = outline(config, what, dtype);
+    const auto model = outline(config, what, dtype, load.weights);
     if (!model) return std::nullopt;
     for (const Kernels* kernels : available_kernel_sets()) {
       const Exec exec{*kernels, threads, arena};

@@ -6,12 +6,14 @@
 #include <string>
 
 #include "larder/base/json_fwd.h"
+#include "larder/tensor/coded_matrix.h"
 
 namespace larder {
 
 struct ScratchLoad {
   int64_t batch = 1, tokens = 0;  // rows, and the tokens that each comes to have
   int threads = 1;
+  WeightFormat weights = WeightFormat::kStored;
 };
 
 // A bound of what the arena holds in steps of at most 512 tokens (or one of every row, where that

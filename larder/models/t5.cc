@@ -10,21 +10,28 @@
 namespace larder {
 
 std::shared_ptr<const Model> T5::load(const std::filesystem::path& folder,
-                                      std::optional<DType> dtype, Allocator& allocator) {
-  check_compute_dtype(dtype);
+                                      const LoadOptions& options, Allocator& allocator) {
+  check_compute_dtype(options.dtype);
   T5Config config = read_t5_config(folder);
-  T5Weights weights = load_t5_weights(folder, config, dtype, allocator);
+  T5Weights weights = load_t5_weights(folder, config, options, allocator);
   const DType stored = weights.stored_dtype == DType::kF64 ? DType::kF32 : weights.stored_dtype;
-  return std::make_shared<T5>(std::move(config), std::move(weights), dtype.value_or(stored));
+  return std::make_shared<T5>(std::move(config), std::move(weights),
+                              options.dtype.value_or(stored));
 }
 
-std::shared_ptr<const Model> T5::outline(const Json& config, const std::string& what, DType dtype) {
+std::shared_ptr<const Model> T5::outline(const Json& config, const std::string& what, DType dtype,
+                                         WeightFormat format) {
   T5Config sizes = read_t5_config(config, what);
   const std::vector<float> bias(
       static_cast<size_t>(sizes.relative_attention_num_buckets * sizes.num_heads));
   T5Weights weights;
+  weights.format = format;
   weights.encoder.bias = weights.decoder.bias = bias.data();  // copied by distance
   return std::make_shared<T5>(std::move(sizes), std::move(weights), dtype);
+}
+
+WeightBytes T5::weight_bytes(const std::filesystem::path& folder, const LoadOptions& options) {
+  return t5_weight_bytes(folder, read_t5_config(folder), options);
 }
 
 T5::T5(T5Config config, T5Weights weights, DType dtype)
@@ -55,7 +62,7 @@ struct T5::Buffers {
   TensorView x, h;                    // [T, d_model] the residual stream, and what norms give
   TensorView q, attended, k, v;       // [T, heads, d_kv]
   TensorView gate, up;                // [T, d_ff]; gate only where there is one
-  TensorView rounded;                 // [T, widest input of a matmul] when dtype() is not f32
+  TensorView rounded;                 // inputs of matmuls, see take_matmul_room
   TensorView bias;                    // tables by distance, see RelativeBias
   TensorView last, logits;            // [N, d_model], [N, vocab]
   TensorView offset, first_position;  // [B] i64, of the encoder's own view
@@ -81,11 +88,9 @@ T5::Buffers T5::take_buffers(const Exec& exec, const Step& step, const RelativeB
     *view = take(Shape{step.batch}, DType::kI64);
   for (TensorView* view : {&b.begin, &b.len}) *view = take(Shape{step.batch}, DType::kI32);
   b.no_queries = take(Shape{step.batch + 1}, DType::kI32);
-  if (dtype_ != DType::kF32) {
-    const int64_t widest = std::max({c.d_model, c.d_ff, c.num_heads * c.d_kv});
-    b.rounded = take(Shape{std::max(tokens, sizes.num_logits), widest},
-                     exec.kernels.matmul_input(dtype_, dtype_));
-  }
+  b.rounded = take_matmul_room(exec, std::max(tokens, sizes.num_logits),
+                               std::max({c.d_model, c.d_ff, c.num_heads * c.d_kv}), dtype_,
+                               weights_.format, take);
   return b;
 }
 

@@ -33,21 +33,24 @@ struct T5Stack {
 };
 
 struct T5Weights : LoadedWeights {
-  TensorView embed, lm_head;  // [vocab, d_model], the same memory where tied
+  WeightMatrix embed, lm_head;  // [vocab, d_model], the same memory where tied
   T5Stack encoder, decoder;
 };
 
 T5Weights load_t5_weights(const std::filesystem::path& folder, const T5Config& config,
-                          std::optional<DType> dtype, Allocator& allocator);
+                          const LoadOptions& options, Allocator& allocator);
+WeightBytes t5_weight_bytes(const std::filesystem::path& folder, const T5Config& config,
+                            const LoadOptions& options);
 
 // As every Model: immutable after load, and a row's numbers are the same bits in any company. A
 // row must be encoded before its first forward().
 class T5 final : public Model {
  public:
   static std::shared_ptr<const Model> load(const std::filesystem::path& folder,
-                                           std::optional<DType> dtype, Allocator& allocator);
+                                           const LoadOptions& options, Allocator& allocator);
   static std::shared_ptr<const Model> outline(const Json& config, const std::string& what,
-                                              DType dtype);
+                                              DType dtype, WeightFormat weights);
+  static WeightBytes weight_bytes(const std::filesystem::path& folder, const LoadOptions& options);
   T5(T5Config config, T5Weights weights, DType dtype);
 
   const T5Config& config() const { return config_; }

@@ -36,13 +36,8 @@ void want_stack(WeightLoader& loader, const T5Config& c, const std::string& stac
                 {c.relative_attention_num_buckets, c.num_heads}, to.bias);
 }
 
-}  // namespace
-
-T5Weights load_t5_weights(const std::filesystem::path& folder, const T5Config& c,
-                          std::optional<DType> dtype, Allocator& allocator) {
-  T5Weights weights;
-  weights.files = std::make_unique<SafetensorsFolder>(folder);
-  WeightLoader loader(*weights.files, folder.string());
+// Gives the embedding's name.
+std::string want_weights(WeightLoader& loader, const T5Config& c, T5Weights& weights) {
   loader.matrix("shared.weight", c.vocab_size, c.d_model, weights.embed);
   if (!c.tie_word_embeddings)
     loader.matrix("lm_head.weight", c.vocab_size, c.d_model, weights.lm_head);
@@ -50,9 +45,27 @@ T5Weights load_t5_weights(const std::filesystem::path& folder, const T5Config& c
   weights.decoder.layers.resize(static_cast<size_t>(c.num_decoder_layers));
   want_stack(loader, c, "encoder", false, weights.encoder);
   want_stack(loader, c, "decoder", true, weights.decoder);
-  loader.load(weights, "shared.weight", dtype, allocator);
+  return "shared.weight";
+}
+
+}  // namespace
+
+T5Weights load_t5_weights(const std::filesystem::path& folder, const T5Config& c,
+                          const LoadOptions& options, Allocator& allocator) {
+  T5Weights weights;
+  weights.files = std::make_unique<SafetensorsFolder>(folder);
+  WeightLoader loader(*weights.files, folder);
+  loader.load(weights, want_weights(loader, c, weights), options, allocator);
   if (c.tie_word_embeddings) weights.lm_head = weights.embed;
   return weights;
+}
+
+WeightBytes t5_weight_bytes(const std::filesystem::path& folder, const T5Config& c,
+                            const LoadOptions& options) {
+  const SafetensorsFolder files(folder);
+  T5Weights weights;
+  WeightLoader loader(files, folder);
+  return loader.bytes(want_weights(loader, c, weights), options);
 }
 
 }  // namespace larder

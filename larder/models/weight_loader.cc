@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "larder/base/error.h"
+#include "larder/tensor/encode_matrix.h"
 
 namespace larder {
 namespace {
@@ -29,7 +30,7 @@ void WeightLoader::check() const {
   const size_t count = problems.size();
   problems.resize(std::min(count, kMostProblems));
   if (count > kMostProblems) problems.push_back(str("and ", count - kMostProblems, " more"));
-  fail(where_, ": ", count, " weights do not fit the config: ", join(problems, "; "));
+  fail(folder_.string(), ": ", count, " weights do not fit the config: ", join(problems, "; "));
 }
 
 std::string WeightLoader::check_one(const Wanted& wanted) const {
@@ -46,29 +47,134 @@ std::string WeightLoader::check_one(const Wanted& wanted) const {
   return {};
 }
 
-void WeightLoader::load(LoadedWeights& weights, const std::string& embedding,
-                        std::optional<DType> dtype, Allocator& allocator) const {
+bool WeightLoader::in_place(const Wanted& wanted, DType stored, DType compute) {
+  return wanted.matrix && (stored == compute || (compute == DType::kF32 && widened(stored)));
+}
+
+WeightFormat WeightLoader::format_of(const Wanted& wanted, const LoadOptions& options) {
+  if (!wanted.matrix || options.weights == WeightFormat::kStored) return WeightFormat::kStored;
+  return wanted.outer ? WeightFormat::kInt8 : options.weights;
+}
+
+DType WeightLoader::compute_dtype(const std::string& embedding, const LoadOptions& options) const {
+  const DType stored = files_.find(embedding)->dtype;
+  return options.dtype.value_or(stored == DType::kF64 ? DType::kF32 : stored);
+}
+
+WeightBytes WeightLoader::bytes(const std::string& embedding, const LoadOptions& options) const {
   check();
-  weights.stored_dtype = files_.find(embedding)->dtype;
-  const DType compute =
-      dtype.value_or(weights.stored_dtype == DType::kF64 ? DType::kF32 : weights.stored_dtype);
-  weights.owned.reserve(wanted_.size());
+  const DType compute = compute_dtype(embedding, options);
+  WeightBytes bytes;
   for (const Wanted& wanted : wanted_) {
     const StoredTensor& stored = *files_.find(wanted.name);
-    const TensorView view = stored.view();
-    const bool in_place = wanted.matrix && (stored.dtype == compute ||
-                                            (compute == DType::kF32 && widened(stored.dtype)));
-    if (in_place) {
-      *wanted.matrix = view;
-      weights.mapped_bytes += stored.bytes;
-      continue;
+    const WeightFormat format = format_of(wanted, options);
+    if (format != WeightFormat::kStored)
+      bytes.converted += static_cast<size_t>(coded_bytes(format, wanted.shape[0], wanted.shape[1]));
+    else if (in_place(wanted, stored.dtype, compute))
+      bytes.mapped += stored.bytes;
+    else
+      bytes.converted += stored.bytes / dtype_size(stored.dtype) *
+                         dtype_size(wanted.matrix ? compute : DType::kF32);
+  }
+  return bytes;
+}
+
+void WeightLoader::load(LoadedWeights& weights, const std::string& embedding,
+                        const LoadOptions& options, Allocator& allocator) const {
+  check();
+  weights.stored_dtype = files_.find(embedding)->dtype;
+  weights.format = options.weights;
+  weights.owned.reserve(wanted_.size());
+  const DType compute = compute_dtype(embedding, options);
+  for (const Wanted& wanted : wanted_)
+    if (format_of(wanted, options) == WeightFormat::kStored)
+      load_floats(weights, wanted, compute, allocator);
+  if (options.weights == WeightFormat::kStored) return;
+  load_codes(weights, options, allocator);
+  weights.files.reset();
+}
+
+void WeightLoader::load_floats(LoadedWeights& weights, const Wanted& wanted, DType compute,
+                               Allocator& allocator) const {
+  const StoredTensor& stored = *files_.find(wanted.name);
+  const TensorView view = stored.view();
+  if (in_place(wanted, stored.dtype, compute)) {
+    wanted.matrix->stored = view;
+    weights.mapped_bytes += stored.bytes;
+    return;
+  }
+  weights.owned.push_back(clone(allocator, view, wanted.matrix ? compute : DType::kF32, "weights"));
+  const TensorView& copy = weights.owned.back();
+  weights.converted_bytes += static_cast<size_t>(copy.byte_size());
+  if (wanted.matrix) wanted.matrix->stored = copy;
+  if (wanted.vector) *wanted.vector = copy.as<const float>();
+}
+
+std::vector<NamedCodes> WeightLoader::coded_matrices(const LoadOptions& options) const {
+  std::vector<NamedCodes> all;
+  for (const Wanted& wanted : wanted_) {
+    const WeightFormat format = format_of(wanted, options);
+    if (format != WeightFormat::kStored)
+      all.push_back({wanted.name,
+                     static_cast<size_t>(coded_bytes(format, wanted.shape[0], wanted.shape[1]))});
+  }
+  return all;
+}
+
+// `codes` as coded_matrices() lists them, with their data.
+void WeightLoader::use_codes(const LoadOptions& options,
+                             const std::vector<NamedCodes>& codes) const {
+  size_t next = 0;
+  for (const Wanted& wanted : wanted_) {
+    const WeightFormat format = format_of(wanted, options);
+    if (format != WeightFormat::kStored)
+      wanted.matrix->coded = {codes[next++].data, format, wanted.shape[0], wanted.shape[1]};
+  }
+}
+
+void WeightLoader::load_codes(LoadedWeights& weights, const LoadOptions& options,
+                              Allocator& allocator) const {
+  std::vector<NamedCodes> codes = coded_matrices(options);
+  const std::filesystem::path path = codes_path(folder_, options.weights);
+  const std::string origin = options.keep_codes ? codes_origin(files_, options.weights) : "";
+  const auto note = [&](const std::string& text) {
+    if (options.note) options.note(text);
+  };
+  if (options.keep_codes) {
+    std::string why;
+    weights.kept_codes = open_codes(path, origin, codes, why);
+    if (!why.empty()) note(str(path.string(), " is made anew: ", why));
+  }
+  if (weights.kept_codes) {
+    for (NamedCodes& one : codes) {
+      one.data = weights.kept_codes->find(one.name)->data;
+      weights.mapped_bytes += one.bytes;
     }
-    weights.owned.push_back(
-        clone(allocator, view, wanted.matrix ? compute : DType::kF32, "weights"));
-    const TensorView& copy = weights.owned.back();
-    weights.converted_bytes += static_cast<size_t>(copy.byte_size());
-    if (wanted.matrix) *wanted.matrix = copy;
-    if (wanted.vector) *wanted.vector = copy.as<const float>();
+    return use_codes(options, codes);
+  }
+  make_codes(weights, options, codes, allocator);
+  use_codes(options, codes);
+  if (!options.keep_codes) return;
+  try {
+    write_codes(path, origin, codes);
+  } catch (const Error& error) {
+    note(str("the codes are not kept: ", error.what()));
+  }
+}
+
+void WeightLoader::make_codes(LoadedWeights& weights, const LoadOptions& options,
+                              std::vector<NamedCodes>& codes, Allocator& allocator) const {
+  ThreadPool threads(choose_threads(options.threads));
+  weights.codes.reserve(codes.size());
+  size_t next = 0;
+  for (const Wanted& wanted : wanted_) {
+    const WeightFormat format = format_of(wanted, options);
+    if (format == WeightFormat::kStored) continue;
+    NamedCodes& to = codes[next++];
+    std::byte* data = weights.codes.emplace_back(allocator, to.bytes, "weights").data();
+    encode_matrix(files_.find(wanted.name)->view(), format, data, threads);
+    weights.converted_bytes += to.bytes;
+    to.data = data;
   }
 }
 

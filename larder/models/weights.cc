@@ -25,18 +25,13 @@ void want_layer(WeightLoader& loader, const DecoderConfig& c, const LayerNames& 
   norm(names.post_mlp_norm, to.post_mlp_norm);
 }
 
-}  // namespace
-
-DecoderWeights load_decoder_weights(const std::filesystem::path& folder,
-                                    const DecoderConfig& config, std::optional<DType> dtype,
-                                    Allocator& allocator) {
-  DecoderWeights weights;
-  weights.files = std::make_unique<SafetensorsFolder>(folder);
+// Gives the embedding's name.
+std::string want_weights(WeightLoader& loader, const DecoderConfig& config,
+                         DecoderWeights& weights) {
   const Family* found = find_family(config.architecture);
   LARDER_ASSERT(found);  // the config was read by it
   const Family& family = *found;
   const ModelNames names = family.model_names();
-  WeightLoader loader(*weights.files, folder.string());
   loader.matrix(names.embed + ".weight", config.vocab_size, config.hidden_size, weights.embed);
   if (!config.tie_word_embeddings) {
     loader.matrix(names.lm_head + ".weight", config.vocab_size, config.hidden_size,
@@ -47,9 +42,28 @@ DecoderWeights load_decoder_weights(const std::filesystem::path& folder,
   for (size_t i = 0; i < weights.layers.size(); ++i) {
     want_layer(loader, config, family.layer_names(static_cast<int64_t>(i)), weights.layers[i]);
   }
-  loader.load(weights, names.embed + ".weight", dtype, allocator);
+  return names.embed + ".weight";
+}
+
+}  // namespace
+
+DecoderWeights load_decoder_weights(const std::filesystem::path& folder,
+                                    const DecoderConfig& config, const LoadOptions& options,
+                                    Allocator& allocator) {
+  DecoderWeights weights;
+  weights.files = std::make_unique<SafetensorsFolder>(folder);
+  WeightLoader loader(*weights.files, folder);
+  loader.load(weights, want_weights(loader, config, weights), options, allocator);
   if (config.tie_word_embeddings) weights.lm_head = weights.embed;
   return weights;
+}
+
+WeightBytes decoder_weight_bytes(const std::filesystem::path& folder, const DecoderConfig& config,
+                                 const LoadOptions& options) {
+  const SafetensorsFolder files(folder);
+  DecoderWeights weights;
+  WeightLoader loader(files, folder);
+  return loader.bytes(want_weights(loader, config, weights), options);
 }
 
 }  // namespace larder

@@ -22,19 +22,17 @@ struct LayerWeights {
 };
 
 struct DecoderWeights : LoadedWeights {
-  TensorView embed;    // [vocab_size, hidden_size]
-  TensorView lm_head;  // the same memory as embed where tied
+  WeightMatrix embed;    // [vocab_size, hidden_size]
+  WeightMatrix lm_head;  // the same memory as embed where tied
   const float* final_norm = nullptr;
   std::vector<LayerWeights> layers;
 };
 
-// Loads all weights that `config` asks for. `dtype`: what activations and matrices are rounded to;
-// nullopt = as stored. A matrix stays in the file when computing in f32 (it is widened on the fly)
-// or when it is stored in `dtype`; otherwise a converted copy is taken from `allocator` (tag
-// "weights"). Throws one Error that lists every tensor that is missing, has another shape, or is of
-// a type that no kernel reads; nothing is converted before that check.
+// Loads all weights that `config` asks for, as WeightLoader::load does.
 DecoderWeights load_decoder_weights(const std::filesystem::path& folder,
-                                    const DecoderConfig& config, std::optional<DType> dtype,
+                                    const DecoderConfig& config, const LoadOptions& options,
                                     Allocator& allocator);
+WeightBytes decoder_weight_bytes(const std::filesystem::path& folder, const DecoderConfig& config,
+                                 const LoadOptions& options);
 
 }  // namespace larder

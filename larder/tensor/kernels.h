@@ -1,6 +1,6 @@
 // The kernel table: what a device implements. One constant table a kernel set (reference, avx2,
-// avx512, avx512_bf16). Shapes are checked by the caller (attention/, models/); kernels do not
-// throw and do not allocate.
+// avx512, avx512_vnni, avx512_bf16). Shapes are checked by the caller (attention/, models/);
+// kernels do not throw and do not allocate.
 //
 // The order of every sum depends on the row's own positions only: a set documents one order over K
 // for `matmul` and one cut of positions for `attend`, the same for one row as for many and at any
@@ -11,6 +11,7 @@
 #include <span>
 #include <string_view>
 
+#include "larder/tensor/coded_matrix.h"
 #include "larder/tensor/exec.h"
 #include "larder/tensor/kv_view.h"
 
@@ -22,6 +23,18 @@ struct MatmulArgs {
   TensorView out;  // [rows, n] f32, last axis contiguous
   TensorView x;    // [rows, k] f32 or bf16 as matmul_input says, last axis contiguous
   TensorView w;    // [n, k] f32, bf16 or f16, contiguous, as the file has it; any alignment
+  const float* bias = nullptr;      // [n]
+  const float* residual = nullptr;  // [rows, n] with out's row stride; may be out itself
+};
+
+// The same in codes: a group's products are summed as whole numbers, then groups fold in order.
+// int8: sum = fma(scale_w * scale_x, whole, sum); int4, with high parts of x alone: sum =
+// fma(scale_w * high_scale_x, whole, sum), sum = fma(minimum_w, high_sum_x, sum). The same bits in
+// every set.
+struct MatmulCodesArgs {
+  TensorView out;                   // [rows, n] f32, last axis contiguous
+  CodedRows x;                      // what code_rows wrote
+  CodedMatrix w;                    // [n, k]
   const float* bias = nullptr;      // [n]
   const float* residual = nullptr;  // [rows, n] with out's row stride; may be out itself
 };
@@ -69,6 +82,13 @@ struct Kernels {
   // One product, or several with as many rows of x each (often the same x): threads meet once for
   // all of them.
   void (*matmul)(const Exec&, std::span<const MatmulArgs>);
+  // x [rows, k] f32, last axis contiguous, in codes, row by row: scale = a group's largest |x| /
+  // 16256, code = x * (16256 / largest), rounded, ties to even; high = (code + 64) / 128 rounded
+  // down. Where scale is subnormal: zeros; a NaN or an infinity: scale NaN, codes 0. The same bits
+  // in every set. Needs: out.rows and out.k are x's.
+  void (*code_rows)(const Exec&, const CodedRows& out, const TensorView& x);
+  // As matmul. The products must have x of one shape, often the same.
+  void (*matmul_codes)(const Exec&, std::span<const MatmulCodesArgs>);
   // out = x rounded to `compute`, stored as out.dtype (f32, or bf16 when compute is bf16). [rows,
   // n], f32 in.
   void (*round_rows)(const Exec&, const TensorView& out, const TensorView& x, DType compute);

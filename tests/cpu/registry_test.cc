@@ -4,13 +4,15 @@
 #include <vector>
 
 #include "larder/base/error.h"
+#include "larder/cpu/features.h"
 #include "larder/tensor/kernels.h"
 
 namespace larder {
 namespace {
 
 TEST(KernelSets, StartWithReferenceAndGoUpInOrder) {
-  const std::vector<std::string> order = {"reference", "avx2", "avx512", "avx512_bf16"};
+  const std::vector<std::string> order = {"reference", "avx2", "avx512", "avx512_vnni",
+                                          "avx512_bf16"};
   const auto sets = available_kernel_sets();
   ASSERT_GE(sets.size(), 1u);
   ASSERT_LE(sets.size(), order.size());
@@ -18,11 +20,29 @@ TEST(KernelSets, StartWithReferenceAndGoUpInOrder) {
   EXPECT_EQ(&reference_kernels(), sets[0]);
 }
 
+// Sets above this machine's are in the build all the same; only who asks the processor knows it.
+TEST(KernelSets, AreThoseThatTheProcessorCanRunAndNoOther) {
+#if defined(__x86_64__)
+  const auto fastest = [](const cpu::CpuFeatures& has) {
+    return std::string(cpu::kernel_sets_for(has).back()->name);
+  };
+  EXPECT_EQ(fastest({}), "reference");                          // Sandy Bridge
+  EXPECT_EQ(fastest({true}), "avx2");                           // Haswell, Zen 3
+  EXPECT_EQ(fastest({true, true}), "avx512");                   // Skylake server
+  EXPECT_EQ(fastest({true, true, true}), "avx512_vnni");        // Ice Lake
+  EXPECT_EQ(fastest({true, true, true, true}), "avx512_bf16");  // Sapphire Rapids, Zen 4
+  EXPECT_EQ(fastest({true, true, false, true}), "avx512");      // needs all before it
+  EXPECT_EQ(fastest({true, false, true, true}), "avx2") << "AVX-512 is switched off";
+  EXPECT_EQ(fastest({false, true, true, true}), "reference") << "under an emulator without AVX2";
+#endif
+  EXPECT_EQ(cpu::kernel_sets_for(cpu::cpu_features()).size(), available_kernel_sets().size());
+}
+
 TEST(KernelSets, HaveEveryEntry) {
   for (const Kernels* set : available_kernel_sets()) {
-    EXPECT_TRUE(set->matmul_input && set->matmul && set->round_rows && set->rms_norm && set->rope &&
-                set->gate_mul && set->softcap && set->store && set->load && set->attend &&
-                set->attend_scratch)
+    EXPECT_TRUE(set->matmul_input && set->matmul && set->code_rows && set->matmul_codes &&
+                set->round_rows && set->rms_norm && set->rope && set->gate_mul && set->softcap &&
+                set->store && set->load && set->attend && set->attend_scratch)
         << set->name;
   }
 }

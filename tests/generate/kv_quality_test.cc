@@ -98,10 +98,10 @@ TEST_F(KVQualityOfATinyModel, TheOutputOfAttentionErrsAsWhatItReads) {
 
 TEST_F(KVQualityOfATinyModel, AStepIsLookedAtBeforeItRuns) {
   KVQualityOptions quality;
-  quality.interrupted = [] { return true; };
+  quality.steps.interrupted = [] { return true; };
   EXPECT_EQ(measure({{"dynamic", ""}}, quality).tokens, 0);
-  quality.interrupted = nullptr;
-  quality.chunk = 0;
+  quality.steps.interrupted = nullptr;
+  quality.steps.chunk = 0;
   EXPECT_THROW(measure({{"dynamic", ""}}, quality), Error);
   ids_.resize(1);
   EXPECT_THROW(measure({{"dynamic", ""}}), Error);

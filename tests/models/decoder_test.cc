@@ -16,7 +16,7 @@ class Decoders : public ::testing::Test {
   std::shared_ptr<const Decoder> load(const TinyModel& tiny,
                                       std::optional<DType> dtype = std::nullopt) {
     tiny.write(folder_.path());
-    return Decoder::load(folder_.path(), dtype, tracking_);
+    return Decoder::load(folder_.path(), {dtype}, tracking_);
   }
   std::vector<float> logits(const std::shared_ptr<const Decoder>& model, const Ids& ids,
                             AttentionKind attention = AttentionKind::kFused) {
@@ -62,7 +62,7 @@ TEST_F(Decoders, Case35_ATiedHeadIsTheEmbeddingWhetherOrNotTheFileRepeatsIt) {
   TinyModel tiny(config);
   const auto without = load(tiny);
   const std::vector<float> expected = logits(without, ids_);
-  EXPECT_EQ(without->weights().lm_head.data, without->weights().embed.data);
+  EXPECT_EQ(without->weights().lm_head.stored.data, without->weights().embed.stored.data);
   tiny.tensors["lm_head.weight"] = tiny.tensors["model.embed_tokens.weight"];
   EXPECT_EQ(logits(load(tiny), ids_), expected);
 }

@@ -14,11 +14,17 @@ struct Setting {
   std::string cache = "dynamic";
   AttentionKind attention = AttentionKind::kFused;
   std::string kernels = {};
+  WeightFormat weights = WeightFormat::kStored;
 };
 
 class SameBits : public ::testing::TestWithParam<Setting> {
  protected:
-  SameBits() : model_(Model::load(toy_folder(GetParam().model), GetParam().dtype, host_)) {}
+  SameBits() {
+    LoadOptions options;
+    options.dtype = GetParam().dtype;
+    options.weights = GetParam().weights;
+    model_ = Model::load(toy_folder(GetParam().model), options, host_);
+  }
 
   std::vector<std::vector<float>> run(const std::vector<Ids>& prompts, int64_t chunk, int threads) {
     const Setting& s = GetParam();
@@ -88,14 +94,18 @@ std::vector<Setting> settings() {
   for (const Kernels* set : available_kernel_sets()) {
     all.push_back({"toy-gemma2", DType::kBF16, "dynamic", AttentionKind::kFused, set->name});
   }
+  for (const WeightFormat weights : {WeightFormat::kInt8, WeightFormat::kInt4})
+    all.push_back({"toy-mistral", DType::kBF16, "dynamic", AttentionKind::kFused, "", weights});
   return all;
 }
 
 std::string name_of(const ::testing::TestParamInfo<Setting>& info) {
   const Setting& s = info.param;
-  std::string name = str(s.model.substr(4), "_", dtype_name(s.dtype), "_", s.cache, "_",
-                         s.attention == AttentionKind::kEager ? "eager" : "fused",
-                         s.kernels.empty() ? "" : "_", s.kernels);
+  std::string name =
+      str(s.model.substr(4), "_", dtype_name(s.dtype), "_", s.cache, "_",
+          s.attention == AttentionKind::kEager ? "eager" : "fused", s.kernels.empty() ? "" : "_",
+          s.kernels, s.weights == WeightFormat::kStored ? "" : "_",
+          s.weights == WeightFormat::kStored ? "" : weight_format_name(s.weights));
   return name;
 }
 

@@ -6,6 +6,7 @@
 #include "larder/base/json.h"
 #include "larder/cache/registry.h"
 #include "larder/models/kv_plan.h"
+#include "larder/models/model.h"
 #include "tests/support/command_run.h"
 #include "tests/support/logits_run.h"
 #include "tests/support/source_dir.h"
@@ -26,6 +27,33 @@ std::string prompt(int count) {
   std::string ids = "5";
   for (int i = 1; i < count; ++i) ids += str(",", 4 + i % 50);
   return ids;
+}
+
+TEST(Plan, WeightsAsCodesAreToTheByteWhatLoadingTakes) {
+  for (const std::string format : {"int8", "int4"}) {
+    for (const std::string model : {"toy-llama", "toy-gemma2"}) {
+      const Json plan = json_of({"plan", "-m", toy_folder(model), "--weights", format, "--cache",
+                                 "dynamic", "--context", "100", "--json"});
+      HostAllocator host;
+      TrackingAllocator tracking(host);
+      LoadOptions options;
+      options.weights = *weight_format_from_name(format);
+      Model::load(toy_folder(model), options, tracking);
+      EXPECT_EQ(plan.at("weights_bytes"), tracking.of("weights").peak) << model << " " << format;
+      EXPECT_EQ(plan.at("weights"), format);
+      const Json run =
+          json_of({"generate", "-m", toy_folder(model), "--weights", format, "--prompt-ids",
+                   prompt(90), "-n", "10", "--dtype", "f32", "--json"});
+      EXPECT_LE(run.at("memory").at("scratch_bytes"),
+                plan.at("caches").at("dynamic").at("scratch_bytes"));
+    }
+  }
+  const CommandResult refused =
+      run_larder({"plan", "-m", toy_folder("toy-llama"), "--weights", "int5"});
+  EXPECT_EQ(refused.code, 2);
+  EXPECT_NE(refused.err.find("--weights \"int5\" is not one of stored, int8, int4"),
+            std::string::npos)
+      << refused.err;
 }
 
 TEST(Plan, KvBytesAreThoseThatTheAllocatorHandsOut) {

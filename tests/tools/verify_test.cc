@@ -1,4 +1,4 @@
-// larder verify --kv, as a user meets it.
+// larder verify, as a user meets it.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -16,9 +16,9 @@ namespace {
 
 using Arguments = std::vector<std::string>;
 
-class VerifyKV : public ::testing::Test {
+class Verify : public ::testing::Test {
  protected:
-  VerifyKV() : text_(folder_.path() / "text") {
+  Verify() : text_(folder_.path() / "text") {
     AtomicFile file(text_);
     const std::string verse =
         "To be, or not to be: that is the question. Whether 'tis nobler in the mind to suffer\n"
@@ -53,7 +53,7 @@ const Arguments kTwoFormats = {
     "--format", R"(quantized:{"backend":"larder","nbits":4,"residual_length":0})",
     "--first",  "70"};
 
-TEST_F(VerifyKV, PrintsALineAFormatUnderItsColumns) {
+TEST_F(Verify, PrintsALineAFormatUnderItsColumns) {
   const CommandResult result = verify(kTwoFormats);
   ASSERT_EQ(result.code, 0) << result.err;
   const auto lines = words(result.out);
@@ -73,7 +73,7 @@ TEST_F(VerifyKV, PrintsALineAFormatUnderItsColumns) {
   EXPECT_EQ(lines[3][6], R"({"backend":"larder","nbits":4,"residual_length":0})");
 }
 
-TEST_F(VerifyKV, JsonHasTheSameFigures) {
+TEST_F(Verify, JsonHasTheSameFigures) {
   Arguments flags = kTwoFormats;
   flags.insert(flags.end(), {"--json", "--chunk", "5"});
   const CommandResult result = verify(flags);
@@ -95,7 +95,7 @@ TEST_F(VerifyKV, JsonHasTheSameFigures) {
   EXPECT_LT(json["formats"][1].at("bytes_per_token"), json["formats"][0].at("bytes_per_token"));
 }
 
-TEST_F(VerifyKV, PerHeadListsEveryLayerAndHeadUnderItsFormat) {
+TEST_F(Verify, PerHeadListsEveryLayerAndHeadUnderItsFormat) {
   Arguments flags = kTwoFormats;
   flags.push_back("--per-head");
   const CommandResult result = verify(flags);
@@ -125,7 +125,7 @@ TEST_F(VerifyKV, PerHeadListsEveryLayerAndHeadUnderItsFormat) {
     EXPECT_TRUE(heads[7].contains(key)) << key;
 }
 
-TEST_F(VerifyKV, WithoutAListItComparesQuantizedFormats) {
+TEST_F(Verify, WithoutAListItComparesQuantizedFormats) {
   const CommandResult result = verify({"--tokens", "20", "--json"});
   ASSERT_EQ(result.code, 0) << result.err;
   const Json json = parse_json(result.out, "the output");
@@ -134,7 +134,42 @@ TEST_F(VerifyKV, WithoutAListItComparesQuantizedFormats) {
   for (const Json& format : json.at("formats")) EXPECT_EQ(format.at("cache"), "quantized");
 }
 
-TEST_F(VerifyKV, FlagsThatMakeNoSenseAreRefusedInOneLine) {
+TEST_F(Verify, WeightFormatsAreComparedWithTheStoredOnes) {
+  const Arguments flags = {
+      "verify", "-m", toy_folder("toy-llama"), "--text", text_, "--threads", "1", "--weights"};
+  const CommandResult result = run_larder(flags);
+  ASSERT_EQ(result.code, 0) << result.err;
+  const auto lines = words(result.out);
+  ASSERT_EQ(lines.size(), 4u) << result.out;
+  EXPECT_NE(result.out.find(" tokens, computed in bf16; stored weights: perplexity "),
+            std::string::npos);
+  EXPECT_EQ(lines[1], (Arguments{"format", "bits_per_weight", "mean_kl", "max_kl", "same_top",
+                                 "perplexity"}));
+  EXPECT_EQ(lines[2][0], "int8");
+  EXPECT_EQ(lines[3][0], "int4");
+  for (const size_t i : {size_t{2}, size_t{3}}) ASSERT_EQ(lines[i].size(), 6u);
+  // A toy of 4 layers, never quantized: far below what rounding to int8 or int4 may cost.
+  EXPECT_LT(std::stod(lines[2][2]), 0.002);
+  EXPECT_LT(std::stod(lines[3][2]), 0.06);
+  EXPECT_GT(std::stod(lines[3][2]), std::stod(lines[2][2]));
+  EXPECT_LT(std::stod(lines[3][1]), std::stod(lines[2][1]));
+}
+
+TEST_F(Verify, OneWeightFormatAndJson) {
+  const CommandResult result =
+      run_larder({"verify", "-m", toy_folder("toy-llama"), "--text", text_, "--threads", "1",
+                  "--weights", "int8", "--json", "--dtype", "f32"});
+  ASSERT_EQ(result.code, 0) << result.err;
+  const Json json = parse_json(result.out, "the output");
+  EXPECT_EQ(json.at("dtype"), "f32");
+  EXPECT_EQ(json.at("exact").at("format"), "stored");
+  ASSERT_EQ(json.at("formats").size(), 1u);
+  EXPECT_EQ(json.at("formats")[0].at("format"), "int8");
+  for (const char* key : {"bits_per_weight", "mean_kl", "max_kl", "same_top", "perplexity"})
+    EXPECT_TRUE(json.at("formats")[0].at(key).is_number()) << key;
+}
+
+TEST_F(Verify, FlagsThatMakeNoSenseAreRefusedInOneLine) {
   for (const Arguments& flags : {Arguments{"--format", "absent"},
                                  {"--format", "quantized:{"},
                                  {"--tokens", "-1"},

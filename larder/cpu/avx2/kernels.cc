@@ -10,6 +10,8 @@ namespace larder::cpu {
 
 constinit const RangeOps kAvx2Ops = {
     .matmul = matmul_f32<VecAvx2, 3>,  // 16 registers: 12 sums, 3 of x, 1 of w
+    .matmul_codes = matmul_codes_avx2,
+    .code_row = code_row_avx2,
     .round = round_row<VecAvx2>,
     .rms_norm = rms_norm_row<VecAvx2>,
     .rope = rope_pairs<VecAvx2>,

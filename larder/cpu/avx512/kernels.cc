@@ -10,6 +10,8 @@ namespace larder::cpu {
 
 constinit const RangeOps kAvx512Ops = {
     .matmul = matmul_f32<VecAvx512, 6>,  // 32 registers: 24 sums, 6 of x, 1 of w
+    .matmul_codes = matmul_codes_avx512,
+    .code_row = code_row_avx512,
     .round = round_row<VecAvx512>,
     .rms_norm = rms_norm_row<VecAvx512>,
     .rope = rope_pairs<VecAvx512>,

@@ -9,6 +9,8 @@ namespace larder::cpu::reference {
 
 DType matmul_input(DType compute, DType weight);
 void matmul(const Exec& exec, std::span<const MatmulArgs> products);
+void code_rows(const Exec& exec, const CodedRows& out, const TensorView& x);
+void matmul_codes(const Exec& exec, std::span<const MatmulCodesArgs> products);
 void round_rows(const Exec& exec, const TensorView& out, const TensorView& x, DType compute);
 void rms_norm(const Exec& exec, const TensorView& out, const TensorView& x, const float* weight,
               float weight_offset, float eps);

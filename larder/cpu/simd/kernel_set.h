@@ -18,6 +18,10 @@ using MatmulFunction = bool (*)(const MatmulRange&, int64_t, int64_t, int64_t, i
 // False, and nothing done, if it has no code for the types of one of them.
 bool run_matmul(const Exec& exec, std::span<const MatmulArgs> products, MatmulFunction function);
 
+using MatmulCodesFunction = void (*)(const CodedRange&, int64_t, int64_t, int64_t, int64_t);
+void run_matmul_codes(const Exec& exec, std::span<const MatmulCodesArgs> products,
+                      MatmulCodesFunction function);
+
 // Runs body(begin, end) over [0, rows), split if `elements` in all are worth it.
 void run_rows(const Exec& exec, int64_t rows, int64_t elements,
               FunctionRef<void(int64_t begin, int64_t end)> body);
@@ -32,6 +36,19 @@ struct KernelSet {
       const auto one = products.subspan(i, 1);
       if (!run_matmul(exec, one, kOps.matmul)) reference::matmul(exec, one);
     }
+  }
+
+  static void code_rows(const Exec& exec, const CodedRows& out, const TensorView& x) {
+    const int64_t groups = code_groups(out.k);
+    run_rows(exec, out.rows, out.rows * out.k, [&](int64_t begin, int64_t end) {
+      for (int64_t r = begin; r < end; ++r)
+        kOps.code_row(out.group + r / kCodedRows * groups, r % kCodedRows,
+                      x.as<float>() + r * x.stride[0], out.k);
+    });
+  }
+
+  static void matmul_codes(const Exec& exec, std::span<const MatmulCodesArgs> products) {
+    run_matmul_codes(exec, products, kOps.matmul_codes);
   }
 
   static void round_rows(const Exec& exec, const TensorView& out, const TensorView& x,
@@ -102,6 +119,8 @@ struct KernelSet {
         .name = name,
         .matmul_input = matmul_input,
         .matmul = matmul,
+        .code_rows = code_rows,
+        .matmul_codes = matmul_codes,
         .round_rows = round_rows,
         .rms_norm = rms_norm,
         .rope = rope,

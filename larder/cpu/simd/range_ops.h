@@ -1,11 +1,12 @@
 // What an instruction set implements: kernels over plain ranges. The files of larder/cpu/avx2,
-// avx512 and avx512_bf16 see only this, the vector types and plain-data headers; threads, views and
-// everything with inline functions of its own stay in larder/cpu/simd/kernel_set.h, compiled for
-// every machine.
+// avx512, avx512_vnni and avx512_bf16 see only this, the vector types and plain-data headers;
+// threads, views and everything with inline functions of its own stay in
+// larder/cpu/simd/kernel_set.h, compiled for every machine.
 #pragma once
 
 #include <cstdint>
 
+#include "larder/tensor/coded_matrix.h"
 #include "larder/tensor/dtype.h"
 
 namespace larder::cpu {
@@ -23,6 +24,18 @@ struct MatmulRange {
   DType x_type, w_type;
 };
 
+// One product of codes, as MatmulCodesArgs has it, likewise.
+struct CodedRange {
+  float* out;
+  const float* residual;  // or nullptr
+  int64_t out_stride;     // elements; also of residual
+  const float* bias;      // or nullptr
+  const CodedRowGroup* x;
+  const char* w;  // panels
+  int64_t groups, columns, panel_bytes, param_bytes;
+  bool int4;  // else int8
+};
+
 // Thread rule: pure functions; ranges that do not overlap may run at once. Any alignment. What a
 // function gives for an element depends on no other element but those its sum runs over: not on how
 // a caller cuts the work.
@@ -31,6 +44,11 @@ struct RangeOps {
   // of types that the set has no code for.
   bool (*matmul)(const MatmulRange&, int64_t row_begin, int64_t row_end, int64_t col_begin,
                  int64_t col_end);
+  // Computes out[row_begin .. row_end) of the panels. row_begin is a multiple of kCodedRows.
+  void (*matmul_codes)(const CodedRange&, int64_t row_begin, int64_t row_end, int64_t panel_begin,
+                       int64_t panel_end);
+  // All groups of one row, in place `row` of their block.
+  void (*code_row)(CodedRowGroup* out, int64_t row, const float* x, int64_t k);
   // x rounded to `compute` and stored as out_type; each f32, bf16 or f16. False for other types.
   bool (*round)(void* out, DType out_type, const float* x, int64_t n, DType compute);
   void (*rms_norm)(float* out, const float* x, const float* weight, float weight_offset, float eps,
@@ -50,10 +68,19 @@ struct RangeOps {
   void (*erf)(float* x, int64_t n);
 };
 
-// Defined by larder/cpu/{avx2,avx512,avx512_bf16}/kernels.cc. Only for machines that have them.
+// Defined by larder/cpu/{avx2,avx512,avx512_vnni,avx512_bf16}. Only for machines that have them.
 #if defined(__x86_64__)
 extern const RangeOps kAvx2Ops, kAvx512Ops;
-// Of the bf16 dot product; everything else of that set is the avx512 set's.
+void matmul_codes_avx2(const CodedRange& m, int64_t row_begin, int64_t row_end, int64_t panel_begin,
+                       int64_t panel_end);
+void code_row_avx2(CodedRowGroup* out, int64_t row, const float* x, int64_t k);
+void matmul_codes_avx512(const CodedRange& m, int64_t row_begin, int64_t row_end,
+                         int64_t panel_begin, int64_t panel_end);
+void code_row_avx512(CodedRowGroup* out, int64_t row, const float* x, int64_t k);
+// Of the byte dot product; everything else of that set is the avx512 set's.
+void matmul_codes_vnni(const CodedRange& m, int64_t row_begin, int64_t row_end, int64_t panel_begin,
+                       int64_t panel_end);
+// Of the bf16 dot product; everything else of that set is the avx512_vnni set's.
 bool matmul_bf16_dot(const MatmulRange& m, int64_t row_begin, int64_t row_end, int64_t col_begin,
                      int64_t col_end);
 #endif
