@@ -14,8 +14,6 @@ namespace {
 
 constexpr int64_t kBlock = kCodedBlock;
 
-int64_t blocks_for(int64_t len) { return (len + kBlock - 1) / kBlock; }
-
 }  // namespace
 
 LarderQuantizedLayer::LarderQuantizedLayer(const LayerSpec& spec,
@@ -47,10 +45,10 @@ int64_t LarderQuantizedLayer::blocks_due(int64_t len) const {
 }
 
 int64_t LarderQuantizedLayer::blocks_of(int64_t len, int64_t step) const {
-  const int64_t all = blocks_for(len);
+  const int64_t all = ceil_div(len, kBlock);
   if (spec_.window == 0) return all;
   const int64_t kept = spec_.window - 1 + options_.rollback + std::min(step, len);
-  return std::min(all, blocks_for(kept) + 1);
+  return std::min(all, ceil_div(kept, kBlock) + 1);
 }
 
 int64_t LarderQuantizedLayer::tentative_limit(int32_t row) const {
@@ -85,7 +83,8 @@ void LarderQuantizedLayer::reserve(const Step& step) {
     const int64_t coded =
         step.slot[b] < batch() ? rows_[static_cast<size_t>(step.slot[b])].coded_end() : 0;
     most_coded = std::max(most_coded, coded);
-    most_exact = std::max(most_exact, blocks_for(seq_len(step.slot[b]) + step.q_len(b)) - coded);
+    most_exact =
+        std::max(most_exact, ceil_div(seq_len(step.slot[b]) + step.q_len(b), kBlock) - coded);
   }
   const auto n = static_cast<size_t>(step.batch);
   for (const size_t part : {0, 1}) {
@@ -133,7 +132,7 @@ void LarderQuantizedLayer::make_room(Row& row, int64_t count) {
     row.exact[at] = std::move(copy);
   }
   const int64_t len = row.len + count;
-  const auto need = static_cast<size_t>(blocks_for(len) - row.coded_end());
+  const auto need = static_cast<size_t>(ceil_div(len, kBlock) - row.coded_end());
   row.exact.reserve(need);
   while (row.exact.size() < need) row.exact.push_back(make_exact());
   for (size_t i = at; i < need; ++i) row.exact[i]->mark_dirty();
@@ -297,7 +296,7 @@ void LarderQuantizedLayer::step_back(Row& row, int64_t len) noexcept {
 
 void LarderQuantizedLayer::trim(Row& row) const noexcept {
   const auto need =
-      static_cast<size_t>(std::max<int64_t>(0, blocks_for(row.len) - row.coded_end()));
+      static_cast<size_t>(std::max<int64_t>(0, ceil_div(row.len, kBlock) - row.coded_end()));
   while (row.exact.size() > need) row.exact.pop_back();
 }
 

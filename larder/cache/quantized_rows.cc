@@ -29,7 +29,7 @@ struct ImageShape {
   Shape parameters(int which) const {
     const QuantSideLayout& side = layout.side(which);
     if (!side.aligned) return {side.groups(layout.elements(flat_tokens))};
-    return {layout.heads, (quantized + side.token_group - 1) / side.token_group,
+    return {layout.heads, ceil_div(quantized, side.token_group),
             layout.head_dim / side.channel_group};
   }
   Shape exact_tokens() const { return {layout.heads, exact, layout.head_dim}; }
@@ -84,8 +84,7 @@ QuantRow QuantizedLayer::make_row(int64_t quantized, int64_t flat_tokens, int64_
     for (int64_t i = 0; i < count; ++i) blocks.push_back(source_->make(static_cast<size_t>(bytes)));
   };
   take(row.codes, layout_.blocks_for(quantized), layout_.block_bytes);
-  take(row.exact, (exact + QuantLayout::kExactBlock - 1) / QuantLayout::kExactBlock,
-       2 * layout_.exact_side_bytes);
+  take(row.exact, ceil_div(exact, QuantLayout::kExactBlock), 2 * layout_.exact_side_bytes);
   if (layout_.has_flat() && quantized > 0) {
     row.flat = source_->make(static_cast<size_t>(layout_.flat_bytes(flat_tokens)));
     row.flat_tokens = flat_tokens;

@@ -6,7 +6,6 @@ namespace {
 // Columns and rows are handed out in whole tiles.
 constexpr int64_t kColumnUnit = 4, kRowUnit = 6;
 
-int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 int64_t at_most(int64_t a, int64_t b) { return a < b ? a : b; }
 int64_t at_least(int64_t a, int64_t b) { return a > b ? a : b; }
 
