@@ -38,11 +38,7 @@ size_t DenseLayer::blocks_up_to(const Row& row, int64_t len) const {
 }
 
 int64_t DenseLayer::blocks_of(int64_t len, int64_t step) const {
-  const int64_t all = ceil_div(len, storage_.block_size);
-  if (!slides()) return all;
-  const int64_t kept = spec_.window - 1 + storage_.rollback + std::min(step, len);
-  // Where they begin within a block costs one more.
-  return std::min(all, ceil_div(kept, storage_.block_size) + 1);
+  return most_blocks({window(), rollback(), storage_.block_size}, len, step);
 }
 
 int64_t DenseLayer::max_len() const {

@@ -45,10 +45,7 @@ int64_t LarderQuantizedLayer::blocks_due(int64_t len) const {
 }
 
 int64_t LarderQuantizedLayer::blocks_of(int64_t len, int64_t step) const {
-  const int64_t all = ceil_div(len, kBlock);
-  if (spec_.window == 0) return all;
-  const int64_t kept = spec_.window - 1 + options_.rollback + std::min(step, len);
-  return std::min(all, ceil_div(kept, kBlock) + 1);
+  return most_blocks({spec_.window, options_.rollback, kBlock}, len, step);
 }
 
 int64_t LarderQuantizedLayer::tentative_limit(int32_t row) const {
