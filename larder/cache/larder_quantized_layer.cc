@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "larder/base/error.h"
+#include "larder/cache/check_step.h"
 #include "larder/cache/stored_float.h"
 #include "larder/cache/window.h"
 #include "larder/tensor/hadamard.h"
@@ -54,16 +55,9 @@ int64_t LarderQuantizedLayer::tentative_limit(int32_t row) const {
 }
 
 void LarderQuantizedLayer::check(const Step& step) const {
-  for (int32_t b = 0; b < step.batch; ++b) {
-    const int64_t len = seq_len(step.slot[b]);
-    const int64_t first = step.q_len(b) > 0 ? step.position[step.q_start[b]] : len;
-    if (first != len) {
-      fail("row ", step.slot[b], " of the cache holds ", len,
-           " tokens, but the step begins at position ", first);
-    }
-    if (len + step.q_len(b) > INT32_MAX)
-      fail_as(ErrorKind::kNoRoom, "row ", step.slot[b], " would pass ", INT32_MAX, " tokens");
-    if (step.tentative && step.q_len(b) > tentative_limit(step.slot[b])) {
+  check_step(*this, step);
+  for (int32_t b = 0; step.tentative && b < step.batch; ++b) {
+    if (step.q_len(b) > tentative_limit(step.slot[b])) {
       fail_as(ErrorKind::kUnsupported, "a tentative step of ", step.q_len(b), " tokens in row ",
               step.slot[b], ", which takes ", tentative_limit(step.slot[b]),
               " before it quantizes a block");
