@@ -9,16 +9,6 @@ namespace {
 
 constexpr const char* kConfig = "--cache-config";
 
-CLI::Option* add_optional(CLI::App& app, const std::string& flag, std::optional<int64_t>& value,
-                          const std::string& help) {
-  return app
-      .add_option_function<std::string>(
-          flag,
-          [flag, &value](const std::string& text) { value = parse_number<int64_t>(flag, text); },
-          help)
-      ->type_name("N");
-}
-
 void at_least_one(const char* flag, const std::optional<int64_t>& value) {
   if (value && *value < 1) fail(flag, " ", *value, " must be at least 1");
 }
@@ -27,11 +17,11 @@ void at_least_one(const char* flag, const std::optional<int64_t>& value) {
 
 std::vector<CLI::Option*> EngineFlags::add_to(CLI::App& app) {
   return {
-      add_optional(app, "--max-tokens-per-step", max_tokens_per_step,
-                   "Tokens of a step at most, prompts and next tokens together"),
-      add_optional(app, "--blocks", blocks,
-                   "Blocks of the pool: it holds so many times --block-size tokens in every layer"),
-      add_optional(app, "--block-size", block_size, "Tokens a block, 1 to 256 (default 16)"),
+      add_number(app, "--max-tokens-per-step", max_tokens_per_step,
+                 "Tokens of a step at most, prompts and next tokens together"),
+      add_number(app, "--blocks", blocks,
+                 "Blocks of the pool: it holds so many times --block-size tokens in every layer"),
+      add_number(app, "--block-size", block_size, "Tokens a block, 1 to 256 (default 16)"),
       app.add_option("--scheduler", scheduler,
                      "Who comes first in a step: fifo or prefill_first (default fifo)"),
       app.add_option("--prefix-cache", prefix_cache,

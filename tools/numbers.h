@@ -3,6 +3,7 @@
 
 #include <CLI/CLI.hpp>
 #include <charconv>
+#include <optional>
 #include <string>
 #include <type_traits>
 #include <vector>
@@ -42,9 +43,19 @@ std::vector<Number> parse_list(const std::string& flag, const std::string& text)
 // Bytes with an optional suffix: 1000000, 64K, 512M, 2G (powers of 1024).
 size_t parse_bytes(const std::string& flag, const std::string& text);
 
+// `value` is a number or an optional one.
 template <class Number>
-CLI::Option* add_number(CLI::App& app, const std::string& flag, Number& value,
+struct NumberOf {
+  using Type = Number;
+};
+template <class Number>
+struct NumberOf<std::optional<Number>> {
+  using Type = Number;
+};
+template <class Value>
+CLI::Option* add_number(CLI::App& app, const std::string& flag, Value& value,
                         const std::string& help) {
+  using Number = typename NumberOf<Value>::Type;
   return app
       .add_option_function<std::string>(
           flag,

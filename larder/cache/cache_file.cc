@@ -1,5 +1,8 @@
 #include "larder/cache/cache_file.h"
 
+#include <algorithm>
+#include <functional>
+
 #include "larder/base/error.h"
 #include "larder/base/json.h"
 #include "larder/cache/cache_file_names.h"
@@ -22,12 +25,13 @@ class Writer {
   }
 
   void write(const std::filesystem::path& path, const CacheOrigin& origin) {
-    // Wider types first, as the format asks for the sake of alignment: each width is a pass.
-    for (const size_t width : kWidths)
-      pass(width, [&](TensorToWrite tensor) {
-        tensor.data = nullptr;
-        plan_.push_back(std::move(tensor));
-      });
+    // Wider types first, as the format asks for the sake of alignment.
+    pass(kAllWidths, [&](TensorToWrite tensor) {
+      tensor.data = nullptr;
+      plan_.push_back(std::move(tensor));
+    });
+    std::ranges::stable_sort(plan_, std::greater(),
+                             [](const TensorToWrite& tensor) { return dtype_size(tensor.dtype); });
     SealedStream stream(path, kCacheFile, std::move(plan_), origin, metadata());
     for (const size_t width : kWidths)
       pass(width, [&](const TensorToWrite& tensor) { stream.write(tensor); });
@@ -36,30 +40,32 @@ class Writer {
 
  private:
   static constexpr size_t kWidths[] = {8, 4, 2, 1};
+  static constexpr size_t kAllWidths = 15;
   struct Part {
     std::string name;
     const CacheLayer* layer;
-    unsigned widths = 15;  // those that it may have, a bit each; all until the first pass knows
+    size_t widths = kAllWidths;  // those that it may have; all until the first pass knows
   };
 
-  // Calls `body` for each tensor of this width.
+  // Calls `body` for each tensor of these widths, a bit each. One row of one layer is in memory at
+  // a time.
   template <class Body>
-  void pass(size_t width, const Body& body) {
-    for (size_t row = 0; width == 4 && row < tokens_.size(); ++row) {
+  void pass(size_t widths, const Body& body) {
+    for (size_t row = 0; (widths & 4) != 0 && row < tokens_.size(); ++row) {
       body({row_name(row) + kTokens,
             DType::kI32,
             {static_cast<int64_t>(tokens_[row].size())},
             tokens_[row].data()});
     }
     for (Part& part : parts_) {
-      if ((part.widths & width) == 0) continue;
-      unsigned found = 0;
+      if ((part.widths & widths) == 0) continue;
+      size_t found = 0;
       for (int32_t row = 0; row < part.layer->batch(); ++row) {
         const RowImage image = part.layer->save(row, allocator_);
         for (const SavedTensor& saved : image.tensors) {
           const TensorView& tensor = saved.tensor.view();
-          found |= static_cast<unsigned>(dtype_size(tensor.dtype));
-          if (dtype_size(tensor.dtype) != width) continue;
+          found |= dtype_size(tensor.dtype);
+          if ((dtype_size(tensor.dtype) & widths) == 0) continue;
           body({row_name(static_cast<size_t>(row)) + part.name + saved.name,
                 tensor.dtype,
                 {tensor.shape.dims().begin(), tensor.shape.dims().end()},

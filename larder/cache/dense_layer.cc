@@ -10,12 +10,6 @@
 #include "larder/tensor/kernels.h"
 
 namespace larder {
-namespace {
-
-int64_t blocks_for(int64_t len, int32_t block_size) { return (len + block_size - 1) / block_size; }
-
-}  // namespace
-
 DenseLayer::DenseLayer(const LayerSpec& spec, DType dtype, DenseStorage storage,
                        std::shared_ptr<BlockSource> blocks)
     : spec_(spec),
@@ -40,15 +34,11 @@ int64_t DenseLayer::kept_len(int32_t row) const {
 // Of the blocks [first_block, ...) of the row, those that tokens up to `len` lie in.
 size_t DenseLayer::blocks_up_to(const Row& row, int64_t len) const {
   return static_cast<size_t>(
-      std::max<int64_t>(0, blocks_for(len, storage_.block_size) - row.first_block));
+      std::max<int64_t>(0, ceil_div(len, storage_.block_size) - row.first_block));
 }
 
 int64_t DenseLayer::blocks_of(int64_t len, int64_t step) const {
-  const int64_t all = blocks_for(len, storage_.block_size);
-  if (!slides()) return all;
-  const int64_t kept = spec_.window - 1 + storage_.rollback + std::min(step, len);
-  // Where they begin within a block costs one more.
-  return std::min(all, blocks_for(kept, storage_.block_size) + 1);
+  return most_blocks({window(), rollback(), storage_.block_size}, len, step);
 }
 
 int64_t DenseLayer::max_len() const {
@@ -63,7 +53,7 @@ void DenseLayer::reserve(const Step& step) {
   for (int32_t b = 0; b < step.batch; ++b) {
     rows = std::max(rows, step.slot[b] + 1);
     const int64_t len = seq_len(step.slot[b]) + step.q_len(b);
-    most_blocks = std::max(most_blocks, blocks_for(len, storage_.block_size));
+    most_blocks = std::max(most_blocks, ceil_div(len, storage_.block_size));
   }
   const auto n = static_cast<size_t>(step.batch);
   table_.reserve(n * static_cast<size_t>(most_blocks));

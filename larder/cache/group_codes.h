@@ -8,6 +8,7 @@
 
 #include "larder/tensor/dtype.h"
 #include "larder/tensor/kv_view.h"
+#include "larder/tensor/packed_codes.h"
 
 namespace larder {
 
@@ -40,11 +41,5 @@ inline float decode_value(uint8_t code, const GroupScale& group, const GroupForm
     return (static_cast<float>(code) - static_cast<float>(1 << (format.bits - 1))) * group.scale;
   return group.scale * static_cast<float>(code) - group.shift;
 }
-
-// Codes as a little-endian string of bits: code i is bits [i * bits, (i + 1) * bits), the last byte
-// filled with zeros.
-constexpr int64_t packed_bytes(int64_t count, int32_t bits) { return (count * bits + 7) / 8; }
-void pack_codes(const uint8_t* codes, int64_t count, int32_t bits, std::byte* out);
-void unpack_codes(const std::byte* packed, int64_t count, int32_t bits, uint8_t* codes);
 
 }  // namespace larder

@@ -6,11 +6,15 @@
 
 namespace larder {
 
-const TensorView& image_tensor(const RowImageView& row, std::string_view name, DType dtype,
-                               const Shape& shape) {
+const TensorView& image_tensor(const RowImageView& row, std::string_view name) {
   const auto found = std::ranges::find(row.tensors, name, &RowImageView::Named::name);
   if (found == row.tensors.end()) fail("the saved row has no tensor ", in_quotes(name));
-  const TensorView& tensor = found->tensor;
+  return found->tensor;
+}
+
+const TensorView& image_tensor(const RowImageView& row, std::string_view name, DType dtype,
+                               const Shape& shape) {
+  const TensorView& tensor = image_tensor(row, name);
   if (tensor.dtype != dtype || !(tensor.shape == shape) || !tensor.is_contiguous()) {
     fail("the saved tensor ", in_quotes(name), " is ", dtype_name(tensor.dtype), " ",
          tensor.shape.text(), ", but this cache keeps ", dtype_name(dtype), " ", shape.text());

@@ -10,7 +10,9 @@
 
 namespace larder {
 
-// The image's tensor of this name. Refuses one that is missing, of another dtype or shape, or not
+// The image's tensor of this name, whatever it is; refuses one that is missing.
+const TensorView& image_tensor(const RowImageView& row, std::string_view name);
+// The same, and refuses one of another dtype or shape, or not
 // contiguous, naming what is there and what the layer keeps.
 const TensorView& image_tensor(const RowImageView& row, std::string_view name, DType dtype,
                                const Shape& shape);

@@ -1,41 +1,9 @@
 #include "larder/cache/key_shift.h"
 
-#include <cstring>
-
 #include "larder/base/error.h"
+#include "larder/cache/stored_float.h"
 
 namespace larder {
-namespace {
-
-struct Stored {
-  DType dtype;
-  std::byte* data;
-
-  float read(size_t index) const noexcept {
-    if (dtype == DType::kF32) return at<float>(index);
-    return dtype == DType::kF16 ? f16_to_f32(at<uint16_t>(index))
-                                : bf16_to_f32(at<uint16_t>(index));
-  }
-  void write(size_t index, float value) const noexcept {
-    if (dtype == DType::kF32) return put(index, value);
-    put(index, dtype == DType::kF16 ? f32_to_f16(value) : f32_to_bf16(value));
-  }
-
- private:
-  template <class T>
-  T at(size_t index) const noexcept {
-    T value;
-    std::memcpy(&value, data + index * sizeof(T), sizeof(T));
-    return value;
-  }
-  template <class T>
-  void put(size_t index, T value) const noexcept {
-    std::memcpy(data + index * sizeof(T), &value, sizeof(T));
-  }
-};
-
-}  // namespace
-
 void check_shift(const ContextShift& shift, int64_t len, int32_t head_dim) {
   if (shift.keep < 0 || shift.discard < 1 || shift.keep > len || shift.discard > len - shift.keep) {
     fail("a context shift that keeps ", shift.keep, " tokens and discards ", shift.discard,
@@ -59,12 +27,12 @@ void turn_key(float* key, std::span<const float> cos, std::span<const float> sin
 
 void turn_key(std::byte* key, DType dtype, std::span<const float> cos,
               std::span<const float> sin) noexcept {
-  const Stored stored{dtype, key};
-  const size_t half = cos.size();
+  const size_t half = cos.size(), size = dtype_size(dtype);
   for (size_t i = 0; i < half; ++i) {
-    const float a = stored.read(i), b = stored.read(i + half);
-    stored.write(i, a * cos[i] - b * sin[i]);
-    stored.write(i + half, b * cos[i] + a * sin[i]);
+    std::byte *first = key + i * size, *second = first + half * size;
+    const float a = load_stored(first, dtype), b = load_stored(second, dtype);
+    store_stored(first, dtype, a * cos[i] - b * sin[i]);
+    store_stored(second, dtype, b * cos[i] + a * sin[i]);
   }
 }
 

@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "larder/base/error.h"
+#include "larder/cache/check_step.h"
 #include "larder/cache/stored_float.h"
 #include "larder/cache/window.h"
 #include "larder/tensor/hadamard.h"
@@ -13,8 +14,6 @@ namespace larder {
 namespace {
 
 constexpr int64_t kBlock = kCodedBlock;
-
-int64_t blocks_for(int64_t len) { return (len + kBlock - 1) / kBlock; }
 
 }  // namespace
 
@@ -47,10 +46,7 @@ int64_t LarderQuantizedLayer::blocks_due(int64_t len) const {
 }
 
 int64_t LarderQuantizedLayer::blocks_of(int64_t len, int64_t step) const {
-  const int64_t all = blocks_for(len);
-  if (spec_.window == 0) return all;
-  const int64_t kept = spec_.window - 1 + options_.rollback + std::min(step, len);
-  return std::min(all, blocks_for(kept) + 1);
+  return most_blocks({spec_.window, options_.rollback, kBlock}, len, step);
 }
 
 int64_t LarderQuantizedLayer::tentative_limit(int32_t row) const {
@@ -59,16 +55,9 @@ int64_t LarderQuantizedLayer::tentative_limit(int32_t row) const {
 }
 
 void LarderQuantizedLayer::check(const Step& step) const {
-  for (int32_t b = 0; b < step.batch; ++b) {
-    const int64_t len = seq_len(step.slot[b]);
-    const int64_t first = step.q_len(b) > 0 ? step.position[step.q_start[b]] : len;
-    if (first != len) {
-      fail("row ", step.slot[b], " of the cache holds ", len,
-           " tokens, but the step begins at position ", first);
-    }
-    if (len + step.q_len(b) > INT32_MAX)
-      fail_as(ErrorKind::kNoRoom, "row ", step.slot[b], " would pass ", INT32_MAX, " tokens");
-    if (step.tentative && step.q_len(b) > tentative_limit(step.slot[b])) {
+  check_step(*this, step);
+  for (int32_t b = 0; step.tentative && b < step.batch; ++b) {
+    if (step.q_len(b) > tentative_limit(step.slot[b])) {
       fail_as(ErrorKind::kUnsupported, "a tentative step of ", step.q_len(b), " tokens in row ",
               step.slot[b], ", which takes ", tentative_limit(step.slot[b]),
               " before it quantizes a block");
@@ -85,7 +74,8 @@ void LarderQuantizedLayer::reserve(const Step& step) {
     const int64_t coded =
         step.slot[b] < batch() ? rows_[static_cast<size_t>(step.slot[b])].coded_end() : 0;
     most_coded = std::max(most_coded, coded);
-    most_exact = std::max(most_exact, blocks_for(seq_len(step.slot[b]) + step.q_len(b)) - coded);
+    most_exact =
+        std::max(most_exact, ceil_div(seq_len(step.slot[b]) + step.q_len(b), kBlock) - coded);
   }
   const auto n = static_cast<size_t>(step.batch);
   for (const size_t part : {0, 1}) {
@@ -133,7 +123,7 @@ void LarderQuantizedLayer::make_room(Row& row, int64_t count) {
     row.exact[at] = std::move(copy);
   }
   const int64_t len = row.len + count;
-  const auto need = static_cast<size_t>(blocks_for(len) - row.coded_end());
+  const auto need = static_cast<size_t>(ceil_div(len, kBlock) - row.coded_end());
   row.exact.reserve(need);
   while (row.exact.size() < need) row.exact.push_back(make_exact());
   for (size_t i = at; i < need; ++i) row.exact[i]->mark_dirty();
@@ -297,7 +287,7 @@ void LarderQuantizedLayer::step_back(Row& row, int64_t len) noexcept {
 
 void LarderQuantizedLayer::trim(Row& row) const noexcept {
   const auto need =
-      static_cast<size_t>(std::max<int64_t>(0, blocks_for(row.len) - row.coded_end()));
+      static_cast<size_t>(std::max<int64_t>(0, ceil_div(row.len, kBlock) - row.coded_end()));
   while (row.exact.size() > need) row.exact.pop_back();
 }
 

@@ -15,8 +15,6 @@ namespace {
 
 constexpr int64_t kBlock = kCodedBlock;
 
-int64_t blocks_for(int64_t len) { return (len + kBlock - 1) / kBlock; }
-
 }  // namespace
 
 std::unique_ptr<Change> LarderQuantizedLayer::select_rows(std::span<const int32_t> source) {
@@ -157,7 +155,8 @@ LarderQuantizedLayer::Row LarderQuantizedLayer::row_of(const RowImageView& image
   std::memcpy(&row.first, first.data, sizeof row.first);
   const int64_t seam = row.len - exact;
   const bool fits = row.len <= INT32_MAX && row.first >= 0 && seam >= row.first &&
-                    row.first <= window_start(spec_.window, row.len) && coded <= blocks_for(seam);
+                    row.first <= window_start(spec_.window, row.len) &&
+                    coded <= ceil_div(seam, kBlock);
   row.first_block = row.first / kBlock;
   const int64_t begin = coded == 0 ? row.first : kBlock * row.first_block;
   if (!fits || seam != begin + kBlock * coded)
@@ -168,7 +167,7 @@ LarderQuantizedLayer::Row LarderQuantizedLayer::row_of(const RowImageView& image
     std::memcpy(row.coded.back()->data(), codes.bytes() + i * coded_.bytes(),
                 static_cast<size_t>(coded_.bytes()));
   }
-  while (row.coded_end() + static_cast<int64_t>(row.exact.size()) < blocks_for(row.len)) {
+  while (row.coded_end() + static_cast<int64_t>(row.exact.size()) < ceil_div(row.len, kBlock)) {
     row.exact.push_back(make_exact());
     std::memset(row.exact.back()->data(), 0, row.exact.back()->size());
   }
@@ -199,7 +198,7 @@ LarderQuantizedLayer::Row LarderQuantizedLayer::row_of(const RowTokens& tokens) 
   row.len = row.first + shape[1];
   std::vector<float> x(static_cast<size_t>(kBlock * spec_.head_dim));
   BlockPtr exact;
-  for (int64_t block = row.first_block; block < blocks_for(row.len); ++block) {
+  for (int64_t block = row.first_block; block < ceil_div(row.len, kBlock); ++block) {
     if (!exact) exact = make_exact();
     std::memset(exact->data(), 0, exact->size());
     const int64_t begin = std::max(row.first, kBlock * block);

@@ -39,7 +39,7 @@ void read_size(const JsonFields& fields, const CacheOptions& options, PagedConfi
     fail(kWhat, ": pool_share ", *config.pool_share, " must be above 0 and at most 1");
   if (config.pool_bytes || config.pool_share) return;
   const int64_t tokens = std::max(options.max_cache_len, kDefaultTokens);
-  config.num_blocks = blocks.value_or((tokens + config.block_size - 1) / config.block_size);
+  config.num_blocks = blocks.value_or(ceil_div(tokens, config.block_size));
 }
 
 void read_quantized(const JsonFields& fields, std::span<const LayerSpec> specs,

@@ -68,8 +68,22 @@ int64_t PrefixCache::find_usable(int32_t root, std::span<const int32_t> prompt) 
   return blocks;
 }
 
+PrefixCache::Chain PrefixCache::begin(std::string_view salt) {
+  const int32_t root = index_.root(salt);
+  index_.pin(root);
+  return {root, 0};
+}
+
 int64_t PrefixCache::match(std::span<const int32_t> prompt, std::string_view salt) {
-  return find_usable(index_.root(salt), prompt) * block_size_;
+  const int32_t root = index_.find_root(salt);
+  return root == PrefixIndex::kNone ? 0 : find_usable(root, prompt) * block_size_;
+}
+
+// The chain goes on to an entry further behind.
+void PrefixCache::move_on(Chain& chain, int32_t entry, int64_t blocks) {
+  index_.pin(entry);
+  index_.unpin(chain.entry);
+  chain = {entry, blocks};
 }
 
 void PrefixCache::adopt(int32_t row, std::span<const int32_t> prompt, Chain& chain) {
@@ -85,9 +99,8 @@ void PrefixCache::adopt(int32_t row, std::span<const int32_t> prompt, Chain& cha
       shared[l].blocks.push_back(blocks_of(found_[static_cast<size_t>(i)])[l]);
   }
   cache_.adopt(row, shared);
-  chain = {found_[static_cast<size_t>(blocks - 1)], blocks};
+  move_on(chain, found_[static_cast<size_t>(blocks - 1)], blocks);
   index_.use(chain.entry);
-  index_.pin(chain.entry);
   stats_.hit_tokens += blocks * block_size_;
 }
 
@@ -105,14 +118,12 @@ void PrefixCache::record(int32_t row, std::span<const int32_t> ids, Chain& chain
         blocks[l] = cache_.kv(static_cast<int32_t>(l)).shared_block(row, chain.blocks);
         tell(PoolEventKind::kCache, blocks[l]);
       }
-    index_.pin(entry);
-    if (chain.blocks > 0) index_.unpin(chain.entry);
-    chain = {entry, chain.blocks + 1};
+    move_on(chain, entry, chain.blocks + 1);
   }
 }
 
 void PrefixCache::release(Chain& chain) noexcept {
-  if (chain.blocks > 0) index_.unpin(chain.entry);
+  if (chain.entry != PrefixIndex::kNone) index_.unpin(chain.entry);
   chain = {};
 }
 

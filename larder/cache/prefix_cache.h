@@ -38,7 +38,7 @@ class PrefixCache {
     int32_t entry = PrefixIndex::kNone;
     int64_t blocks = 0;
   };
-  Chain begin(std::string_view salt) { return {index_.root(salt), 0}; }
+  Chain begin(std::string_view salt);
   // Tokens of the prompt's beginning that adopt() would give, at most all but the last.
   int64_t match(std::span<const int32_t> prompt, std::string_view salt);
   // Gives the row, which has no tokens, what is known of the prompt's beginning. `chain` must be as
@@ -69,12 +69,14 @@ class PrefixCache {
   int64_t reclaimable() const;  // blocks that reclaim() could give back in the end
   void clear();                 // lets go of everything
   const PrefixStats& stats() const { return stats_; }
+  int32_t num_salts() const { return index_.num_salts(); }  // that it knows something of
 
  private:
   std::span<BlockPtr> blocks_of(int32_t entry);
   bool has_full_layers(int32_t entry);
   int64_t find_usable(int32_t root, std::span<const int32_t> prompt);
   bool has_windows(int64_t blocks);
+  void move_on(Chain& chain, int32_t entry, int64_t blocks);
   bool let_go(int32_t entry);
   void tell(PoolEventKind kind, const BlockPtr& block) const;
 

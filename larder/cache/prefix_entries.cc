@@ -14,7 +14,7 @@ std::vector<PrefixCache::Entry> PrefixCache::entries_of(std::string_view salt) {
     oldest_first.push_back(entry);
   std::vector<Entry> list;
   std::vector<int64_t> place(static_cast<size_t>(index_.capacity()), -1);
-  const int32_t root = index_.root(salt);
+  const int32_t root = index_.find_root(salt);
   for (auto at = oldest_first.rbegin(); at != oldest_first.rend(); ++at) {
     const int32_t parent = index_.parent(*at);
     const int64_t behind = PrefixIndex::is_root(parent) ? -1 : place[static_cast<size_t>(parent)];

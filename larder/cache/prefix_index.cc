@@ -39,10 +39,23 @@ PrefixIndex::PrefixIndex(int32_t capacity, int32_t block_size, Hash hash)
   }
 }
 
-int32_t PrefixIndex::root(std::string_view salt) {
-  auto found = std::ranges::find(salts_, salt);
-  if (found == salts_.end()) found = salts_.insert(found, std::string(salt));
-  return static_cast<int32_t>(-2 - (found - salts_.begin()));
+int32_t PrefixIndex::find_root(std::string_view text) const {
+  const auto found = std::ranges::find_if(
+      salts_, [&](const Salt& salt) { return salt.users > 0 && salt.text == text; });
+  return found == salts_.end() ? kNone : static_cast<int32_t>(-2 - (found - salts_.begin()));
+}
+
+int32_t PrefixIndex::root(std::string_view text) {
+  if (const int32_t known = find_root(text); known != kNone) return known;
+  auto place = std::ranges::find(salts_, 0, &Salt::users);
+  if (place == salts_.end()) place = salts_.emplace(place);
+  place->text = text;
+  return static_cast<int32_t>(-2 - (place - salts_.begin()));
+}
+
+int32_t PrefixIndex::num_salts() const {
+  return static_cast<int32_t>(
+      std::ranges::count_if(salts_, [](const Salt& salt) { return salt.users > 0; }));
 }
 
 uint64_t PrefixIndex::hash_of(int32_t parent, std::span<const int32_t> tokens) const {
@@ -77,7 +90,7 @@ int32_t PrefixIndex::add(int32_t parent, std::span<const int32_t> tokens) {
   at(entry) = {hash, parent, 0, 0, kNone, kNone, *bucket(hash)};
   *bucket(hash) = entry;
   std::ranges::copy(tokens, tokens_of(entry).begin());
-  if (!is_root(parent)) ++at(parent).children;
+  ++(is_root(parent) ? salt(parent).users : at(parent).children);
   ++size_;
   make_youngest(entry);
   if (!is_root(parent)) use(parent);
@@ -89,7 +102,8 @@ void PrefixIndex::remove(int32_t entry) {
   int32_t* link = bucket(at(entry).hash);
   while (*link != entry) link = &at(*link).chain;
   *link = at(entry).chain;
-  if (!is_root(at(entry).parent)) --at(at(entry).parent).children;
+  const int32_t parent = at(entry).parent;
+  --(is_root(parent) ? salt(parent).users : at(parent).children);
   unlink(entry);
   at(entry).chain = free_;
   free_ = entry;

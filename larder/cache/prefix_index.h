@@ -13,8 +13,9 @@ namespace larder {
 
 // A tree. The root of a salt has no tokens; every other entry is a block of tokens behind its
 // parent. The hash only finds: parent and tokens decide. Entries come in the order of their last
-// use, a parent always after its children, so the oldest one has none. Allocates in its constructor
-// only, but for a salt that is new. Not thread-safe.
+// use, a parent always after its children, so the oldest one has none. A salt is forgotten with the
+// last entry behind it and the last pin on its root, so that salts which never come again leave
+// nothing. Allocates in its constructor only, but for a salt that is new. Not thread-safe.
 class PrefixIndex {
  public:
   static constexpr int32_t kNone = -1;
@@ -24,8 +25,11 @@ class PrefixIndex {
   // that collide. Room for `capacity` blocks of `block_size` tokens.
   PrefixIndex(int32_t capacity, int32_t block_size, Hash hash = {});
 
-  // Where the prompts of this salt begin. Prompts of different salts share nothing.
+  // Where the prompts of this salt begin. Prompts of different salts share nothing. Needs: it is
+  // pinned, or something is added behind it, before anything else is forgotten.
   int32_t root(std::string_view salt);
+  // The same, or kNone where nothing is known of the salt.
+  int32_t find_root(std::string_view salt) const;
   // The block of these tokens behind `parent`, or kNone.
   int32_t find(int32_t parent, std::span<const int32_t> tokens) const;
   // The same, or a new one; kNone when there is no room. It is the youngest then.
@@ -36,12 +40,8 @@ class PrefixIndex {
   void use(int32_t entry);
 
   // A pinned entry is not to be removed: somebody goes on from it.
-  void pin(int32_t entry) {
-    if (!is_root(entry)) ++at(entry).pins;
-  }
-  void unpin(int32_t entry) {
-    if (!is_root(entry)) --at(entry).pins;
-  }
+  void pin(int32_t entry) { ++(is_root(entry) ? salt(entry).users : at(entry).pins); }
+  void unpin(int32_t entry) { --(is_root(entry) ? salt(entry).users : at(entry).pins); }
   bool removable(int32_t entry) const { return at(entry).children == 0 && at(entry).pins == 0; }
 
   int32_t parent(int32_t entry) const { return at(entry).parent; }
@@ -54,6 +54,7 @@ class PrefixIndex {
   int32_t next(int32_t entry) const { return entry == kNone ? oldest_ : at(entry).younger; }
   int32_t size() const { return size_; }
   int32_t capacity() const { return static_cast<int32_t>(entries_.size()); }
+  int32_t num_salts() const;
 
  private:
   struct Entry {
@@ -62,7 +63,12 @@ class PrefixIndex {
     int32_t older = kNone, younger = kNone;
     int32_t chain = kNone;  // the next entry of the hash's bucket, or the next free one
   };
-  // Roots are numbered from -2 downwards.
+  struct Salt {
+    std::string text;
+    int32_t users = 0;  // entries right behind its root, and pins on it; 0: it is forgotten
+  };
+  // Roots are numbered from -2 downwards, by their salt's place in the list.
+  Salt& salt(int32_t root) { return salts_[static_cast<size_t>(-2 - root)]; }
   Entry& at(int32_t entry) { return entries_[static_cast<size_t>(entry)]; }
   const Entry& at(int32_t entry) const { return entries_[static_cast<size_t>(entry)]; }
   uint64_t hash_of(int32_t parent, std::span<const int32_t> tokens) const;
@@ -75,7 +81,7 @@ class PrefixIndex {
   size_t block_size_;
   std::vector<Entry> entries_;
   std::vector<int32_t> tokens_, buckets_;
-  std::vector<std::string> salts_;
+  std::vector<Salt> salts_;  // those that are not known give their places to new ones
   int32_t free_ = kNone, oldest_ = kNone, youngest_ = kNone, size_ = 0;
 };
 

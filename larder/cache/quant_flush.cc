@@ -47,7 +47,7 @@ struct SideWriter {
   void store_codes(int64_t token, int32_t head, const uint8_t* codes) const {
     std::byte* to = block(token) + side.codes_at + head * side.head_stride +
                     token % layout.block_size * side.code_bytes;
-    pack_codes(codes, layout.head_dim, side.quantizer.bits, reinterpret_cast<uint8_t*>(to));
+    pack_codes(codes, layout.head_dim, side.quantizer.bits, to);
   }
 
   // Parameters of tokens [first, first + n), which were a flat tensor of their own.

@@ -50,7 +50,7 @@ struct QuantLayout {
   int64_t flat_zero_at(int which, int64_t tokens) const;
   bool has_flat() const { return !k.aligned || !v.aligned; }
   bool within_tokens() const { return !has_flat() && k.token_group == 1 && v.token_group == 1; }
-  int64_t blocks_for(int64_t tokens) const { return (tokens + block_size - 1) / block_size; }
+  int64_t blocks_for(int64_t tokens) const { return ceil_div(tokens, block_size); }
   // Tokens whose codes a flush writes anew begin here.
   int64_t flush_from(const QuantSideLayout& side, int64_t quantized) const {
     return side.appends ? quantized / side.token_group * side.token_group : 0;

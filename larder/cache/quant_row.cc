@@ -54,7 +54,7 @@ void load_codes(const QuantLayout& layout, const Quantizer& quantizer, const std
   const auto size = static_cast<int64_t>(dtype_size(layout.dtype));
   for (int32_t d = 0; d < layout.head_dim; ++d) {
     const int64_t offset = at(d) * size;
-    const uint8_t code = code_at(reinterpret_cast<const uint8_t*>(codes), d, quantizer.bits);
+    const uint8_t code = code_at(codes, d, quantizer.bits);
     out[d] = dequantize(quantizer, code, load_stored(scales + offset, layout.dtype),
                         load_stored(zeros + offset, layout.dtype));
   }

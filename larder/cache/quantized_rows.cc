@@ -29,7 +29,7 @@ struct ImageShape {
   Shape parameters(int which) const {
     const QuantSideLayout& side = layout.side(which);
     if (!side.aligned) return {side.groups(layout.elements(flat_tokens))};
-    return {layout.heads, (quantized + side.token_group - 1) / side.token_group,
+    return {layout.heads, ceil_div(quantized, side.token_group),
             layout.head_dim / side.channel_group};
   }
   Shape exact_tokens() const { return {layout.heads, exact, layout.head_dim}; }
@@ -84,8 +84,7 @@ QuantRow QuantizedLayer::make_row(int64_t quantized, int64_t flat_tokens, int64_
     for (int64_t i = 0; i < count; ++i) blocks.push_back(source_->make(static_cast<size_t>(bytes)));
   };
   take(row.codes, layout_.blocks_for(quantized), layout_.block_bytes);
-  take(row.exact, (exact + QuantLayout::kExactBlock - 1) / QuantLayout::kExactBlock,
-       2 * layout_.exact_side_bytes);
+  take(row.exact, ceil_div(exact, QuantLayout::kExactBlock), 2 * layout_.exact_side_bytes);
   if (layout_.has_flat() && quantized > 0) {
     row.flat = source_->make(static_cast<size_t>(layout_.flat_bytes(flat_tokens)));
     row.flat_tokens = flat_tokens;
@@ -117,22 +116,16 @@ RowImage QuantizedLayer::save(int32_t index, Allocator& allocator) const {
 
 namespace {
 
-const TensorView& find(const RowImageView& row, std::string_view name) {
-  const auto found = std::ranges::find(row.tensors, name, &RowImageView::Named::name);
-  if (found == row.tensors.end()) fail("the saved row has no tensor ", in_quotes(name));
-  return found->tensor;
-}
-
 // What an image holds of which; all its tensors are checked against this.
 ImageShape shape_of(const QuantLayout& layout, const RowImageView& row) {
-  const TensorView& codes = find(row, kNames[0].codes);
+  const TensorView& codes = image_tensor(row, kNames[0].codes);
   ImageShape shape{layout, codes.shape.rank() == 3 ? codes.shape[1] : 0, 0, 0};
   shape.exact = row.seq_len - shape.quantized;
   if (shape.exact < 0)
     fail("the saved row has ", row.seq_len, " tokens, but codes of ", shape.quantized);
   const int flat = layout.k.aligned ? 1 : 0;
   if (layout.has_flat() && shape.quantized > 0) {
-    const TensorView& scale = find(row, kNames[flat].scale);
+    const TensorView& scale = image_tensor(row, kNames[flat].scale);
     const int64_t elements = checked_mul(scale.shape.rank() == 1 ? scale.shape[0] : 0,
                                          layout.side(flat).quantizer.group_size);
     shape.flat_tokens = elements / layout.elements(1);
@@ -169,8 +162,8 @@ std::unique_ptr<Change> QuantizedLayer::load(std::span<const RowImageView> rows)
     loaded.push_back(make_row(shape.quantized, shape.flat_tokens, shape.exact));
     for (int which = 0; which < 2; ++which) {
       const Names& names = kNames[which];
-      Cursor cursor(find(image, names.codes), find(image, names.scale), find(image, names.zero),
-                    find(image, names.exact));
+      Cursor cursor(image_tensor(image, names.codes), image_tensor(image, names.scale),
+                    image_tensor(image, names.zero), image_tensor(image, names.exact));
       for_each_run(layout_, loaded.back(), which, [&](Piece piece, std::byte* to, int64_t bytes) {
         std::memcpy(to, cursor.next(piece, bytes), static_cast<size_t>(bytes));
       });

@@ -79,18 +79,4 @@ float dequantize(const Quantizer& quantizer, uint8_t code, float scale, float ze
                                  : (number - wide_zero) * wide_scale);
 }
 
-void pack_codes(const uint8_t* codes, int64_t count, int32_t bits, uint8_t* packed) {
-  std::fill_n(packed, packed_bytes(count, bits), uint8_t{0});
-  for (int64_t i = 0; i < count; ++i) {
-    const int64_t bit = i * bits;
-    const uint32_t wide = static_cast<uint32_t>(codes[i]) << (bit % 8);
-    packed[bit / 8] = static_cast<uint8_t>(packed[bit / 8] | wide);
-    if (bit % 8 + bits > 8) packed[bit / 8 + 1] = static_cast<uint8_t>(wide >> 8);
-  }
-}
-
-void unpack_codes(const uint8_t* packed, int64_t count, int32_t bits, uint8_t* codes) {
-  for (int64_t i = 0; i < count; ++i) codes[i] = code_at(packed, i, bits);
-}
-
 }  // namespace larder

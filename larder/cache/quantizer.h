@@ -10,6 +10,7 @@
 #include <cstdint>
 
 #include "larder/tensor/kv_view.h"
+#include "larder/tensor/packed_codes.h"
 
 namespace larder {
 
@@ -56,18 +57,5 @@ void quantize(const Quantizer& quantizer, const float* x, int64_t count, int64_t
 // The value that a code stands for, rounded to the dtype after every operation. Finite whenever its
 // parameters are: what would pass the largest number of the dtype is that number.
 float dequantize(const Quantizer& quantizer, uint8_t code, float scale, float zero);
-
-// Bit strings of codes: code i is bits [i * bits, (i + 1) * bits), the lowest bit of a byte first.
-constexpr int64_t packed_bytes(int64_t count, int32_t bits) { return (count * bits + 7) / 8; }
-// Writes packed_bytes(count, bits) bytes; the bits past the last code are 0.
-void pack_codes(const uint8_t* codes, int64_t count, int32_t bits, uint8_t* packed);
-inline uint8_t code_at(const uint8_t* packed, int64_t i, int32_t bits) {
-  const int64_t bit = i * bits;
-  uint32_t wide = packed[bit / 8];
-  if (bit % 8 + bits > 8) wide |= static_cast<uint32_t>(packed[bit / 8 + 1]) << 8;
-  return static_cast<uint8_t>(wide >> (bit % 8) & ((1u << bits) - 1));
-}
-// Reads packed_bytes(count, bits) bytes.
-void unpack_codes(const uint8_t* packed, int64_t count, int32_t bits, uint8_t* codes);
 
 }  // namespace larder

@@ -45,7 +45,7 @@ int64_t SlidingLayer::page_tokens(size_t page) const {
 
 size_t SlidingLayer::pages_for(int64_t slots) const {
   if (bounded() && slots > 0) slots = storage_.capacity;
-  return static_cast<size_t>((slots + storage_.page_size - 1) / storage_.page_size);
+  return static_cast<size_t>(ceil_div(slots, storage_.page_size));
 }
 
 // Slots [0, n) hold what the row keeps. A row that has wrapped needs them all.

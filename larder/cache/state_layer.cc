@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "larder/base/error.h"
+#include "larder/cache/image.h"
 #include "larder/cache/kinds.h"
 #include "larder/cache/rows.h"
 
@@ -213,42 +214,20 @@ RowImage FixedStateLayer::save(int32_t row_index, Allocator& allocator) const {
   return image;
 }
 
-namespace {
-
-// The tensor of an image, checked; null in a row without tokens.
-const TensorView* find_tensor(const RowImageView& row, std::string_view name, const Shape& shape) {
-  const auto found = std::ranges::find(row.tensors, name, &RowImageView::Named::name);
-  if (found == row.tensors.end()) {
-    if (row.seq_len == 0) return nullptr;
-    fail("a saved state row has no ", name);
-  }
-  const TensorView& tensor = found->tensor;
-  if (tensor.dtype != DType::kF32 || !(tensor.shape == shape) || !tensor.is_contiguous()) {
-    fail("a saved state row has ", name, " ", dtype_name(tensor.dtype), " ", tensor.shape.text(),
-         " where f32 ", shape.text(), " belongs");
-  }
-  return &tensor;
-}
-
-}  // namespace
-
 std::unique_ptr<Change> FixedStateLayer::load(std::span<const RowImageView> rows) {
-  const auto fill = [this](const BlockPtr& block, int64_t offset, const TensorView* from) {
-    if (from && from->count() > 0)
-      std::memcpy(floats(block, offset), from->data, static_cast<size_t>(from->byte_size()));
+  const auto fill = [this](const BlockPtr& block, int64_t offset, const TensorView& from) {
+    if (from.count() > 0)
+      std::memcpy(floats(block, offset), from.data, static_cast<size_t>(from.byte_size()));
   };
   std::vector<Held> loaded;
   for (const RowImageView& row : rows) {
-    if (row.seq_len < 0) fail("a saved state row of ", row.seq_len, " tokens");
-    const TensorView* conv = find_tensor(row, "conv", {spec_.conv_channels, spec_.conv_kernel});
-    const TensorView* state = find_tensor(row, "state", {spec_.state_size});
-    for (const RowImageView::Named& named : row.tensors) {
-      if (named.name != "conv" && named.name != "state")
-        fail("a saved state row has ", in_quotes(named.name), ", which this cache does not know");
-    }
+    check_image(row, {"conv", "state"}, -1);
     Held held{source_->make(static_cast<size_t>(floats_) * sizeof(float)), {}, row.seq_len};
-    fill(held.now, 0, conv);
-    fill(held.now, conv_floats_, state);
+    if (row.seq_len > 0) {
+      const Shape conv{spec_.conv_channels, spec_.conv_kernel}, state{spec_.state_size};
+      fill(held.now, 0, image_tensor(row, "conv", DType::kF32, conv));
+      fill(held.now, conv_floats_, image_tensor(row, "state", DType::kF32, state));
+    }
     loaded.push_back(std::move(held));
   }
   return prepared([this, loaded = std::move(loaded)]() mutable noexcept {

@@ -16,7 +16,7 @@ SwapSpace::SwapSpace(Cache& cache, std::unique_ptr<BlockFile> file)
 int32_t SwapSpace::take_place() {
   if (free_.empty()) {
     free_.reserve(static_cast<size_t>(places_) + 1);  // so that drop() never allocates
-    file_->allocate(int64_t{places_} * static_cast<int64_t>(block_bytes_), block_bytes_);
+    file_->allocate(offset_of(places_), block_bytes_);
     return places_++;
   }
   const int32_t place = free_.back();
@@ -39,7 +39,7 @@ SwapSpace::Row SwapSpace::put(int32_t row) {
         if (!block)
           fail_as(ErrorKind::kUnsupported, "row ", row, " begins within a block: it was converted");
         aside.places.push_back(take_place());
-        const int64_t at = int64_t{aside.places.back()} * static_cast<int64_t>(block_bytes_);
+        const int64_t at = offset_of(aside.places.back());
         if (const int error = file_->write(at, block->data(), block_bytes_); error != 0)
           fail_as(ErrorKind::kIo, "cannot write ", file_->name(), ": ", std::strerror(error));
       }
@@ -61,7 +61,7 @@ void SwapSpace::get(int32_t row, const Row& aside) {
     of.len = aside.len;
     for (int64_t index = of.first_block; index * size < aside.len; ++index) {
       of.blocks.push_back(pool_.make(block_bytes_));
-      const int64_t at = int64_t{aside.places[next++]} * static_cast<int64_t>(block_bytes_);
+      const int64_t at = offset_of(aside.places[next++]);
       if (const int error = file_->read(at, of.blocks.back()->data(), block_bytes_); error != 0)
         fail_as(ErrorKind::kIo, "cannot read ", file_->name(), ": ", std::strerror(error));
     }

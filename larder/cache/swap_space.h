@@ -35,6 +35,7 @@ class SwapSpace {
 
  private:
   int32_t take_place();
+  int64_t offset_of(int32_t place) const { return place * static_cast<int64_t>(block_bytes_); }
 
   Cache& cache_;
   PagedBlocks& pool_;

@@ -4,6 +4,14 @@
 
 namespace larder {
 
+int64_t most_blocks(const BlockWindow& of, int64_t len, int64_t step) {
+  const int64_t all = ceil_div(len, of.block_size);
+  if (of.window == 0) return all;
+  const int64_t kept = of.window - 1 + of.rollback + std::min(step, len);
+  // Where they begin within a block costs one more.
+  return std::min(all, ceil_div(kept, of.block_size) + 1);
+}
+
 void check_window_crop(int64_t window, const KeptTokens& row, int64_t to) {
   const int64_t needed = window_start(window, to);
   if (to >= row.len || needed >= to || needed >= row.first) return;

@@ -13,6 +13,13 @@ inline int64_t window_start(int64_t window, int64_t len) {
   return window == 0 ? 0 : std::max<int64_t>(0, len - window + 1);
 }
 
+// The most blocks of `block_size` tokens that a row has while it grows to `len` tokens in steps of
+// at most `step`, and gives back those behind its window and `rollback` tokens more.
+struct BlockWindow {
+  int64_t window, rollback, block_size;
+};
+int64_t most_blocks(const BlockWindow& of, int64_t len, int64_t step);
+
 // A row of a layer: it has seen `len` tokens and keeps those from position `first` on.
 struct KeptTokens {
   int64_t row, first, len;

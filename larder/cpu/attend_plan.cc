@@ -21,7 +21,6 @@ int64_t count_blocks(const KeyRange& keys) {
   return floor_div(keys.end - 1, kAttendBlock) - floor_div(keys.begin, kAttendBlock) + 1;
 }
 
-int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 int64_t pad(int64_t count) { return ceil_div(count, kTilePad) * kTilePad; }
 
 void split_tile(const AttendTask& tile, FunctionRef<void(const AttendTask&)> body) {

@@ -5,7 +5,6 @@
 
 #include "larder/base/error.h"
 #include "larder/cache/window.h"
-#include "larder/tensor/shape.h"
 
 namespace larder {
 

@@ -12,6 +12,7 @@
 #include "larder/cache/cache.h"
 #include "larder/cache/paged_blocks.h"
 #include "larder/cache/tiered_blocks.h"
+#include "larder/tensor/shape.h"
 
 namespace larder {
 
@@ -94,9 +95,6 @@ std::unique_ptr<LayerCounts> count_coded(const CodedCut& cut);
 
 // For a layer with the quantizers of transformers; null for any other.
 std::unique_ptr<LayerCounts> count_quantized(const CacheLayer& layer);
-
-// Rounded up.
-constexpr int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 // Row `row` of what is kept a row, which grows with the rows.
 template <class Row>

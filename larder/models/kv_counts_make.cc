@@ -9,7 +9,6 @@
 #include "larder/cache/paged_pool.h"
 #include "larder/cache/registry.h"
 #include "larder/models/kv_counts.h"
-#include "larder/tensor/shape.h"
 
 namespace larder {
 namespace {

@@ -5,7 +5,6 @@
 #include "larder/base/error.h"
 #include "larder/models/kv_counts.h"
 #include "larder/models/kv_plan.h"
-#include "larder/tensor/shape.h"
 
 namespace larder {
 namespace {

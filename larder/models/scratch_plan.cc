@@ -105,7 +105,7 @@ std::optional<int64_t> planned_scratch_bytes(const Json& config, const std::stri
   Arena arena(host);
   const std::vector<Rows> steps = steps_of(load);
   const int64_t kv_len =
-      std::min<int64_t>((load.tokens + kKVLenStep - 1) / kKVLenStep * kKVLenStep, INT32_MAX);
+      std::min<int64_t>(ceil_div(load.tokens, kKVLenStep) * kKVLenStep, INT32_MAX);
   size_t most = 0;
   for (const DType dtype : {DType::kF32, DType::kBF16, DType::kF16}) {
     const auto model = outline(config, what, dtype, load.weights);

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstring>
 
+#include "larder/tensor/packed_codes.h"
+
 namespace larder {
 namespace {
 
@@ -69,17 +71,9 @@ GroupWalk flat_walk(const KVView& view, const KVQuant& quant, const KVToken& tok
   return walk;
 }
 
-// Code d is bits [d * bits, (d + 1) * bits) of the run; no byte behind the run is read.
-float code_of(const uint8_t* codes, int64_t bits, int64_t d) {
-  const int64_t bit = d * bits, shift = bit % 8;
-  uint32_t word = codes[bit / 8];
-  if (shift + bits > 8) word |= uint32_t{codes[bit / 8 + 1]} << 8;
-  return static_cast<float>(static_cast<int32_t>(word >> shift & ((1u << bits) - 1)));
-}
-
 // Eight codes lie in as many bytes as a code has bits.
 template <int kBits>
-void unpack_as(const uint8_t* codes, int64_t count, float* out) {
+void unpack_as(const std::byte* codes, int64_t count, float* out) {
   int64_t d = 0;
   for (; d + 8 <= count; d += 8, codes += kBits) {
     uint32_t word = 0;
@@ -87,10 +81,10 @@ void unpack_as(const uint8_t* codes, int64_t count, float* out) {
     for (int i = 0; i < 8; ++i, word >>= kBits)
       out[d + i] = static_cast<float>(static_cast<int32_t>(word & ((1u << kBits) - 1)));
   }
-  for (int64_t i = 0; d + i < count; ++i) out[d + i] = code_of(codes, kBits, i);
+  for (int64_t i = 0; d + i < count; ++i) out[d + i] = code_at(codes, i, kBits);
 }
 
-void unpack(const uint8_t* codes, int32_t bits, int64_t count, float* out) {
+void unpack(const std::byte* codes, int32_t bits, int64_t count, float* out) {
   switch (bits) {
     case 1:
       return unpack_as<1>(codes, count, out);
@@ -101,7 +95,7 @@ void unpack(const uint8_t* codes, int32_t bits, int64_t count, float* out) {
     case 4:
       return unpack_as<4>(codes, count, out);
     default:
-      for (int64_t d = 0; d < count; ++d) out[d] = static_cast<float>(codes[d]);
+      for (int64_t d = 0; d < count; ++d) out[d] = static_cast<uint8_t>(codes[d]);
   }
 }
 
@@ -132,7 +126,7 @@ uintptr_t kv_address(const KVSegment& segment, const KVSide& side, const KVToken
 void kv_dequantize(const KVView& view, const KVSegment& segment, const KVSide& side,
                    const KVToken& token, float* out) {
   const KVQuant& quant = side.quant;
-  unpack(reinterpret_cast<const uint8_t*>(kv_address(segment, side, token)), quant.bits,
+  unpack(reinterpret_cast<const std::byte*>(kv_address(segment, side, token)), quant.bits,
          view.head_dim, out);
   GroupWalk walk = quant.order == KVOrder::kAligned ? aligned_walk(segment, quant, token)
                                                     : flat_walk(view, quant, token);

@@ -28,6 +28,9 @@ inline int64_t checked_add(int64_t a, int64_t b) {
   return sum;
 }
 
+// a / b, rounded up.
+constexpr int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
 // The sizes of a tensor's axes. Rank 0 is a scalar with one element; a zero dimension is allowed.
 class Shape {
  public:

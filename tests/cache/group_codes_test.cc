@@ -44,24 +44,6 @@ std::vector<GroupFormat> all_formats(bool search) {
   return formats;
 }
 
-TEST(GroupCodes, Case09_CodesOfEveryCountPackAndUnpack) {
-  for (const int32_t bits : {1, 2, 3, 4, 8}) {
-    for (int64_t count = 1; count <= 33; ++count) {
-      std::vector<uint8_t> codes(static_cast<size_t>(count)), back(codes.size() + 1, 0xEE);
-      for (size_t i = 0; i < codes.size(); ++i)
-        codes[i] = static_cast<uint8_t>(i % (size_t{1} << bits));
-      std::vector<std::byte> packed(static_cast<size_t>(packed_bytes(count, bits)) + 1,
-                                    std::byte{0xEE});
-      pack_codes(codes.data(), count, bits, packed.data());
-      EXPECT_EQ(packed.back(), std::byte{0xEE}) << bits << " bits, " << count;
-      unpack_codes(packed.data(), count, bits, back.data());
-      EXPECT_EQ(back.back(), 0xEE);
-      back.pop_back();
-      EXPECT_EQ(back, codes) << bits << " bits, " << count;
-    }
-  }
-}
-
 TEST(GroupCodes, EveryNumberIsWithinHalfAStep) {
   for (const GroupFormat& format : all_formats(false)) {
     for (const size_t count : {1u, 7u, 16u, 63u, 64u}) {

@@ -52,6 +52,25 @@ class Prefixes : public ::testing::Test {
   Machine machine_;
 };
 
+TEST_F(Prefixes, OfSaltsThatNeverComeAgainNothingIsLeft) {
+  Cache cache = make(R"({"block_size":4,"num_blocks":10})");
+  PrefixCache prefixes(cache);
+  for (int i = 0; i < 50; ++i) {
+    const Ids ids = upto(9);
+    EXPECT_EQ(prefixes.match(ids, str("asked ", i)), 0);
+    auto chain = prefixes.begin(str("salt ", i));
+    prefixes.adopt(0, ids, chain);
+    feed(cache, 0, ids);
+    if (i % 2 == 0) prefixes.record(0, ids, chain);
+    prefixes.release(chain);
+    empty(cache, 0);
+    EXPECT_LE(prefixes.num_salts(), 10 / 2) << "those that still have blocks";
+  }
+  EXPECT_GT(prefixes.num_salts(), 0);
+  prefixes.clear();
+  EXPECT_EQ(prefixes.num_salts(), 0);
+}
+
 TEST_F(Prefixes, ARowBeginsWithTheFullBlocksOfOneBeforeIt) {
   Cache cache = make(R"({"block_size":4,"num_blocks":20})");
   PrefixCache prefixes(cache);

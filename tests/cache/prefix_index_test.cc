@@ -56,6 +56,28 @@ TEST(PrefixIndex, TenantsWithDifferentSaltsShareNothing) {
   EXPECT_EQ(index.find(index.root("a"), Tokens{1, 2}), a);
 }
 
+TEST(PrefixIndex, ASaltIsForgottenWithItsLastEntryAndUser) {
+  PrefixIndex index(8, 2);
+  EXPECT_EQ(index.find_root("a"), kNone);
+  const int32_t a = index.root("a");
+  index.pin(a);
+  const int32_t entry = index.add(a, Tokens{1, 2});
+  index.unpin(a);
+  EXPECT_EQ(index.find_root("a"), a) << "an entry is left";
+  index.pin(a);
+  index.remove(entry);
+  EXPECT_EQ(index.find_root("a"), a) << "somebody begins there";
+  index.unpin(a);
+  EXPECT_EQ(index.find_root("a"), kNone);
+  for (int i = 0; i < 100; ++i) {
+    const int32_t root = index.root(std::to_string(i));
+    EXPECT_EQ(root, a) << "its place is free";
+    index.pin(root);
+    index.unpin(root);
+  }
+  EXPECT_EQ(index.num_salts(), 0);
+}
+
 TEST(PrefixIndex, TheOldestEntryNeverHasChildren) {
   PrefixIndex index(64, 1);
   std::mt19937 random(3);

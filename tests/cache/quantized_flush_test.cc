@@ -130,8 +130,7 @@ TEST_F(Case07, AppendingGivesTheCodesThatQuantizingTheWholeRowAgainGives) {
       quantize(q, x.data(), count, 32, again.data(), scale.data(), zero.data());
       for (int32_t h = 0; h < 2; ++h) {
         for (int64_t t = 0; t < row.quantized; ++t) {
-          unpack_codes(reinterpret_cast<const uint8_t*>(row.codes_at(at.layout(), which, t, h)), 32,
-                       q.bits, codes.data());
+          unpack_codes(row.codes_at(at.layout(), which, t, h), 32, q.bits, codes.data());
           EXPECT_EQ(std::memcmp(codes.data(),
                                 &again[static_cast<size_t>((h * row.quantized + t) * 32)], 32),
                     0);

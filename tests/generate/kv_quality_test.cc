@@ -57,12 +57,13 @@ TEST_F(KVQualityOfATinyModel, FewerBitsDivergeMore) {
     EXPECT_GE(format.max_kl, format.mean_kl);
     EXPECT_LT(format.bytes_per_token, result.exact.bytes_per_token);
     ASSERT_EQ(format.heads.size(), 4u) << "two layers of two heads";
+    for (size_t h = 0; h < 4; ++h)
+      EXPECT_GT(format.heads[h].output, i == 0 ? 0 : result.formats[i - 1].heads[h].output);
     for (const HeadError& head : format.heads) {
       EXPECT_GT(head.key, 0);
       EXPECT_GT(head.value, 0);
       EXPECT_LT(head.key, i == 2 ? 0.6 : 0.2);
-      EXPECT_GT(head.output, 0);
-      EXPECT_LT(head.output, i == 2 ? 0.6 : 0.2);
+      EXPECT_LT(head.output, 1);
     }
   }
 }
@@ -87,7 +88,7 @@ TEST_F(KVQualityOfATinyModel, TheOutputOfAttentionErrsAsWhatItReads) {
         EXPECT_EQ(head.output, 0);
       } else {
         EXPECT_GT(head.output, 0) << i;
-        EXPECT_LT(head.output, i == 3 ? 0.02 : 0.2) << i;
+        EXPECT_LT(head.output, i == 3 ? 0.02 : 0.3) << i;
       }
       if (i == 1) {
         EXPECT_LT(head.output, 1.5 * head.value);

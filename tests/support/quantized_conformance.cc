@@ -174,8 +174,8 @@ class Runner {
       for (int64_t t = 0; t < row.quantized; ++t) {
         const auto at = static_cast<size_t>((head * row.quantized + t) * layout.head_dim);
         row.load(layout, which, t, head, &content.values[at]);
-        unpack_codes(reinterpret_cast<const uint8_t*>(row.codes_at(layout, which, t, head)),
-                     layout.head_dim, layout.side(which).quantizer.bits, &content.codes[at]);
+        unpack_codes(row.codes_at(layout, which, t, head), layout.head_dim,
+                     layout.side(which).quantizer.bits, &content.codes[at]);
       }
     }
     return content;

@@ -80,6 +80,15 @@ TEST_F(BatchEvents, RequestsThatGiveWayStandAsideWhereAFolderIsGiven) {
   EXPECT_EQ(picture.find(" 0 back in"), std::string::npos) << picture;
 }
 
+TEST_F(BatchEvents, BlocksThatComeFromAFolderAreInTheLog) {
+  const Arguments flags = {"--prefix-folder", folder_.path().string(), "--event-log", log()};
+  EXPECT_EQ(run_larder(with(flags)).code, 0);
+  std::filesystem::remove(output());
+  const CommandResult run = run_larder(with(flags));
+  EXPECT_EQ(run.code, 0) << run.err;
+  EXPECT_EQ(last_picture(log()).find(" 0 hits"), std::string::npos) << last_picture(log());
+}
+
 TEST_F(BatchEvents, TheLogOfARunThatIsRefusedStays) {
   folder_.write("events.jsonl", "an old log\n");
   {

@@ -8,7 +8,6 @@ constexpr int64_t kColumnUnit = 4, kRowUnit = 6;
 // A product of codes takes less time than one of floats.
 constexpr int64_t kProductsPerCode = 2;
 
-int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 int64_t at_most(int64_t a, int64_t b) { return a < b ? a : b; }
 int64_t at_least(int64_t a, int64_t b) { return a > b ? a : b; }
 
