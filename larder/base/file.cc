@@ -60,6 +60,14 @@ MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
   return *this;
 }
 
+void forget_pages(std::span<const std::byte> bytes) noexcept {
+  const auto page = static_cast<uintptr_t>(::sysconf(_SC_PAGESIZE));
+  const auto from = reinterpret_cast<uintptr_t>(bytes.data());
+  const uintptr_t begin = (from + page - 1) / page * page,
+                  end = (from + bytes.size()) / page * page;
+  if (begin < end) ::madvise(reinterpret_cast<void*>(begin), end - begin, MADV_DONTNEED);
+}
+
 std::string read_file(const std::filesystem::path& path, size_t limit) {
   size_t size = 0;
   const int fd = open_regular(path, size);

@@ -26,6 +26,10 @@ class MappedFile {
   size_t size_ = 0;
 };
 
+// Gives the memory of whole pages within `bytes`, which lie in a MappedFile, back to the system.
+// They are read from the file again when they are next looked at.
+void forget_pages(std::span<const std::byte> bytes) noexcept;
+
 // The whole file as a string. Refuses directories, and files above `limit` bytes.
 std::string read_file(const std::filesystem::path& path, size_t limit = size_t{1} << 30);
 

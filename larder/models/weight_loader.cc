@@ -172,7 +172,9 @@ void WeightLoader::make_codes(LoadedWeights& weights, const LoadOptions& options
     if (format == WeightFormat::kStored) continue;
     NamedCodes& to = codes[next++];
     std::byte* data = weights.codes.emplace_back(allocator, to.bytes, "weights").data();
-    encode_matrix(files_.find(wanted.name)->view(), format, data, threads);
+    const StoredTensor& stored = *files_.find(wanted.name);
+    encode_matrix(stored.view(), format, data, threads);
+    forget_pages({stored.data, stored.bytes});
     weights.converted_bytes += to.bytes;
     to.data = data;
   }

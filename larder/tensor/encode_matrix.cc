@@ -51,9 +51,12 @@ bool all_finite(const Values& x) {
   return largest < 0x7F800000u;
 }
 
-// To the nearest whole number, ties to even, for |x| below 2^22.
-float nearest(float x) { return x + 12582912.0f - 12582912.0f; }
-float clamped(float x, float low, float high) { return smaller(larger(x, low), high); }
+// Whole numbers are compared and clamped: the compiler makes vectors of that, of floats it does
+// not.
+int32_t clamped(int32_t x, int32_t low, int32_t high) {
+  const int32_t above = x < low ? low : x;
+  return above > high ? high : above;
+}
 
 void encode_int8(const Values& x, GroupCodes& out) {
   out.code.fill(128);
@@ -64,26 +67,35 @@ void encode_int8(const Values& x, GroupCodes& out) {
   const float scale = bf16_to_f32(out.scale);
   out.scale = scale < kSmallest ? 0 : out.scale;
   const float inverse = scale < kSmallest ? 0 : 1 / scale;
-  // The scale was rounded: the largest may land a little past 127.
-  for (size_t i = 0; i < kGroup; ++i)
-    out.code[i] = static_cast<uint8_t>(clamped(nearest(x[i] * inverse), -127, 127) + 128);
+  // Added to 1.5 * 2^23, a number is rounded to a whole one, ties to even, in the lowest bits. The
+  // scale was rounded: the largest may land a little past 127.
+  constexpr float kShift = 12582912.0f;
+  for (size_t i = 0; i < kGroup; ++i) {
+    const int32_t code =
+        std::bit_cast<int32_t>(x[i] * inverse + kShift) - std::bit_cast<int32_t>(kShift);
+    out.code[i] = static_cast<uint8_t>(clamped(code, -127, 127) + 128);
+  }
 }
 
 // Codes 0..15 for given parameters, and their squared error.
 struct Fit {
-  Fit(const Values& x, float wanted_scale, float wanted_minimum)
+  Fit(const Values& x, float range, float wanted_scale, float wanted_minimum)
       : scale(bf16_to_f32(f32_to_bf16(wanted_scale))),
         minimum(bf16_to_f32(f32_to_bf16(wanted_minimum))) {
-    const float inverse = scale < kSmallest ? 0 : 1 / scale;
-    for (size_t i = 0; i < kGroup; ++i)
-      code[i] = nearest(clamped((x[i] - minimum) * inverse, 0, 15));
+    // No pair that serves has steps this small, whose codes might not be whole numbers of 32 bits.
+    const bool useless = scale < kSmallest || scale < range / 100;
+    const float inverse = useless ? 0 : 1 / scale;
+    for (size_t i = 0; i < kGroup; ++i) {
+      const auto nearest = static_cast<int32_t>((x[i] - minimum) * inverse + 0.5f);
+      code[i] = static_cast<float>(clamped(nearest, 0, 15));
+    }
     error = sum([&](size_t i) {
       const float off = scale * code[i] + minimum - x[i];
       return off * off;
     });
   }
   // The parameters that suit these codes best.
-  Fit refitted(const Values& x) const {
+  Fit refitted(const Values& x, float range) const {
     const float sum_c = sum([&](size_t i) { return code[i]; }),
                 sum_cc = sum([&](size_t i) { return code[i] * code[i]; }),
                 sum_x = sum([&](size_t i) { return x[i]; }),
@@ -91,7 +103,7 @@ struct Fit {
     const float determinant = kGroup * sum_cc - sum_c * sum_c;
     if (determinant <= 0) return *this;
     const float fitted = (kGroup * sum_cx - sum_c * sum_x) / determinant;
-    return Fit(x, fitted, (sum_x - fitted * sum_c) / kGroup);
+    return Fit(x, range, fitted, (sum_x - fitted * sum_c) / kGroup);
   }
 
   float scale, minimum, error;
@@ -104,11 +116,11 @@ void encode_int4(const Values& x, GroupCodes& out) {
   if (!all_finite(x)) return;
   const float low = folded([&](size_t i) { return x[i]; }, smaller),
               range = folded([&](size_t i) { return x[i]; }, larger) - low;
-  Fit best(x, range / 15, low);
+  Fit best(x, range, range / 15, low);
   // Fewer steps than 15 leave the codes' ends unused, more cut the outermost weights.
-  for (const float steps : {13.0f, 14.0f, 15.0f, 16.0f, 17.0f}) {
+  for (const float steps : {14.0f, 15.0f, 16.0f}) {
     const float scale = range / steps;
-    const Fit fit = Fit(x, scale, low + (range - 15 * scale) / 2).refitted(x);
+    const Fit fit = Fit(x, range, scale, low + (range - 15 * scale) / 2).refitted(x, range);
     if (fit.error < best.error) best = fit;
   }
   out.scale = f32_to_bf16(best.scale);
@@ -138,6 +150,20 @@ void place(const GroupCodes& codes, WeightFormat format, int64_t k, int64_t grou
     }
 }
 
+// One row as f32.
+void widen(const TensorView& matrix, int64_t row, float* out) {
+  const int64_t k = matrix.shape[1];
+  if (matrix.dtype != DType::kBF16)
+    return copy_into(TensorView::contiguous(out, DType::kF32, {1, k}),
+                     matrix.slice(0, row, row + 1));
+  const std::byte* from = matrix.bytes() + 2 * row * k;  // at any alignment
+  for (int64_t i = 0; i < k; ++i) {
+    uint16_t bits;
+    std::memcpy(&bits, from + 2 * i, sizeof bits);
+    out[i] = bf16_to_f32(bits);
+  }
+}
+
 // Rows [16 * panel, ..) of the matrix; `row` is room for one, filled up to whole groups.
 void encode_panel(const TensorView& matrix, WeightFormat format, int64_t panel,
                   std::vector<Values>& row, std::byte* out) {
@@ -147,8 +173,7 @@ void encode_panel(const TensorView& matrix, WeightFormat format, int64_t panel,
   for (int64_t lane = 0; lane < kCodePanel; ++lane) {
     const int64_t index = panel * kCodePanel + lane;
     if (index < rows) {
-      copy_into(TensorView::contiguous(values, DType::kF32, {1, k}),
-                matrix.slice(0, index, index + 1));
+      widen(matrix, index, values);
       // What is behind a row meets zeros; it must not widen the last group's range.
       std::fill(values + k, values + row.size() * kGroup, values[k - 1]);
     } else {

@@ -60,6 +60,19 @@ TEST_F(Files, AnEmptyFileMapsToNothing) {
   EXPECT_EQ(read_file(folder / "empty"), "");
 }
 
+TEST_F(Files, ForgottenPagesAreReadAgain) {
+  std::string text(50000, ' ');
+  for (size_t i = 0; i < text.size(); ++i) text[i] = static_cast<char>('a' + i % 23);
+  const MappedFile file(make("pages", text));
+  const std::string_view seen(reinterpret_cast<const char*>(file.bytes().data()), text.size());
+  EXPECT_EQ(seen, text);
+  for (const auto& [from, count] :
+       {std::pair<size_t, size_t>{0, 0}, {10, 100}, {1, 49999}, {0, 50000}}) {
+    forget_pages(file.bytes().subspan(from, count));
+    EXPECT_EQ(seen, text);
+  }
+}
+
 TEST_F(Files, AMissingFileIsNamedWithTheReason) {
   std::string message;
   EXPECT_EQ(kind_of([&] { MappedFile file(folder / "none"); }, &message), ErrorKind::kIo);

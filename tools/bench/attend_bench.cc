@@ -330,8 +330,8 @@ void add_codes(const Kernels* set, int threads) {
 
 int register_all() {
   for (const Kernels* set : available_kernel_sets()) {
-    // avx512_bf16 attends as avx512 does.
-    if (set == &reference_kernels() || set->name == std::string_view("avx512_bf16")) continue;
+    // avx512_vnni and avx512_bf16 attend as avx512 does.
+    if (set == &reference_kernels() || std::string_view(set->name).starts_with("avx512_")) continue;
     for (const int threads : thread_counts()) {
       for (const Shapes& shapes : {kSmall, kLarge}) {
         for (const int64_t kv_len : {512, 4096}) {
