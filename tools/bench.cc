@@ -102,6 +102,14 @@ std::string utc_now() {
   return text;
 }
 
+// As llama-bench names it: with the weights' type.
+std::string model_type(const Model& model) {
+  const ModelInfo& info = model.info();
+  return str(info.model_type, " ",
+             info.weights == WeightFormat::kStored ? dtype_name(model.dtype())
+                                                   : weight_format_name(info.weights));
+}
+
 Json result_of(const Test& test, const Flags& flags, const LoadedModel& loaded, Session& session,
                const std::vector<int64_t>& samples_ns) {
   std::vector<double> ns, ts;
@@ -112,7 +120,7 @@ Json result_of(const Test& test, const Flags& flags, const LoadedModel& loaded, 
   const Model& model = *loaded.model();
   const std::string kv(dtype_name(session.cache().kv(0).dtype()));
   return {{"model_filename", flags.model.model},
-          {"model_type", str(model.info().model_type, " ", dtype_name(model.dtype()))},
+          {"model_type", model_type(model)},
           {"model_size", model.info().mapped_weight_bytes + model.info().converted_weight_bytes},
           {"model_n_params", model.info().num_parameters},
           {"backends", "CPU"},

@@ -49,7 +49,8 @@ Decoder::Decoder(DecoderConfig config, DecoderWeights weights, DType dtype)
            false,
            num_parameters(config_),
            weights_.mapped_bytes,
-           weights_.converted_bytes};
+           weights_.converted_bytes,
+           weights_.format};
 }
 
 std::optional<std::vector<float>> Decoder::key_rotation(int64_t /*layer*/,

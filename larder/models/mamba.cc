@@ -98,6 +98,7 @@ Mamba::Mamba(MambaConfig config, MambaWeights weights, DType dtype)
   info_.num_parameters = num_parameters(config_);
   info_.mapped_weight_bytes = weights_.mapped_bytes;
   info_.converted_weight_bytes = weights_.converted_bytes;
+  info_.weights = weights_.format;
 }
 
 std::vector<LayerSpec> Mamba::cache_layers() const {

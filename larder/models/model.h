@@ -26,6 +26,7 @@ struct ModelInfo {
   bool is_encoder_decoder = false;
   int64_t num_parameters = 0;  // a tied head counted once
   size_t mapped_weight_bytes = 0, converted_weight_bytes = 0;
+  WeightFormat weights = WeightFormat::kStored;
 };
 
 // Immutable after load, so any number of generations, each with its own Exec and Cache, may run on

@@ -33,8 +33,10 @@ CacheOrigin cache_origin(const std::filesystem::path& folder, const Model& model
   for (const char* key : {"transformers_version", "_name_or_path", "torch_dtype", "dtype",
                           "use_cache", "_attn_implementation"})
     config.erase(key);
-  return {config.dump(), weights_fingerprint(SafetensorsFolder(folder)),
-          std::string(dtype_name(model.dtype()))};
+  std::string weights = weights_fingerprint(SafetensorsFolder(folder));
+  if (model.info().weights != WeightFormat::kStored)
+    weights += str("-", weight_format_name(model.info().weights));
+  return {config.dump(), std::move(weights), std::string(dtype_name(model.dtype()))};
 }
 
 }  // namespace larder

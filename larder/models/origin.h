@@ -13,8 +13,8 @@ namespace larder {
 std::string weights_fingerprint(const SafetensorsFolder& files);
 
 // Of the model loaded from `folder`: its config.json, without keys that name programs and default
-// dtypes, and a fingerprint of the weights. A weight changed elsewhere is not noticed; how the
-// tensors are spread over files does not matter.
+// dtypes, and a fingerprint of the weights with their format in memory. A weight changed elsewhere
+// is not noticed; how the tensors are spread over files does not matter.
 CacheOrigin cache_origin(const std::filesystem::path& folder, const Model& model);
 
 }  // namespace larder

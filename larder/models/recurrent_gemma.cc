@@ -50,6 +50,7 @@ RecurrentGemma::RecurrentGemma(RecurrentGemmaConfig config, RecurrentGemmaWeight
   info_.num_parameters = num_parameters(config_);
   info_.mapped_weight_bytes = weights_.mapped_bytes;
   info_.converted_weight_bytes = weights_.converted_bytes;
+  info_.weights = weights_.format;
 }
 
 std::vector<LayerSpec> RecurrentGemma::cache_layers() const {

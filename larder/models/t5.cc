@@ -55,6 +55,7 @@ T5::T5(T5Config config, T5Weights weights, DType dtype)
   info_.num_parameters = num_parameters(config_);
   info_.mapped_weight_bytes = weights_.mapped_bytes;
   info_.converted_weight_bytes = weights_.converted_bytes;
+  info_.weights = weights_.format;
 }
 
 // The scratch of one step. T tokens, N logit rows, B rows.

@@ -40,6 +40,22 @@ TEST(SteadyDecode, AllocatesNothing) {
   }
 }
 
+TEST(SteadyDecode, OfWeightsInCodesAllocatesNothing) {
+  HostAllocator host;
+  for (const WeightFormat format : {WeightFormat::kInt8, WeightFormat::kInt4}) {
+    LoadOptions load;
+    load.weights = format;
+    TrackingAllocator tracking(host);
+    Session session(Model::load(toy_folder("toy-llama"), load, host),
+                    {"static", DType::kF32, 1000, AttentionKind::kFused, 2, {}}, tracking);
+    Generation generation(session, {{some_ids(50, 2048, 1), 60, {}, {}, {}}});
+    for (int i = 0; i < 4; ++i) generation.step();
+    const size_t calls = tracking.total().calls;
+    EXPECT_EQ(allocations_of_20_steps(generation), 0u) << weight_format_name(format);
+    EXPECT_EQ(tracking.total().calls, calls);
+  }
+}
+
 TEST(SteadyDecode, OfAnEngineAllocatesNothingEither) {
   HostAllocator host;
   for (const auto& [name, cache] : {std::pair{"toy-llama", "static"},

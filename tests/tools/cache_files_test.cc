@@ -59,6 +59,23 @@ TEST_P(CacheFilesOfGenerate, APromptIsAddedToTheTokensOfTheFile) {
   EXPECT_EQ(ids(loaded), ids(generate({"--prompt-ids", join(all, ","), "-n", "12"})));
 }
 
+TEST(LoadCache, RefusesOtherWeightFormats) {
+  const TempFolder folder;
+  const std::string path = (folder / "talk.safetensors").string();
+  const auto generate = [&](const Arguments& more) {
+    Arguments arguments = {"generate", "-m", toy_folder("toy-llama"), "-p", "To", "-n", "2"};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    return run_larder(arguments);
+  };
+  ASSERT_EQ(generate({"--weights", "int8", "--save-cache", path}).code, 0);
+  EXPECT_EQ(generate({"--weights", "int8", "--load-cache", path}).code, 0);
+  for (const char* format : {"stored", "int4"}) {
+    const CommandResult result = generate({"--weights", format, "--load-cache", path});
+    EXPECT_EQ(result.code, 2);
+    EXPECT_NE(result.err.find("other weights"), std::string::npos) << result.err;
+  }
+}
+
 TEST(LoadCache, RefusesAnotherModelInOneLine) {
   const TempFolder folder;
   const std::string path = (folder / "talk.safetensors").string();
