@@ -128,9 +128,8 @@ TEST_P(SlidingKind, Case04_ACropPastWhatIsKeptIsRefusedAndNoLayerChanges) {
     feed(cache, exec_, {next(cache, 0, 3), next(cache, 1, len)});
     const int64_t first = len - kept_of(len, window);
     if (first <= to - window + 1) continue;
-    const std::string text = refusal(ErrorKind::kUnsupported, [&] {
-      cache.crop(std::vector<int64_t>{3, to});
-    });
+    const std::vector<int64_t> cut{3, to};
+    const std::string text = refusal(ErrorKind::kUnsupported, [&] { cache.crop(cut); });
     EXPECT_NE(text.find(str("from position ", std::max(0, to - window + 1))), std::string::npos)
         << text;
     EXPECT_NE(text.find(str("only those from ", first)), std::string::npos) << text;
