@@ -35,8 +35,8 @@ float rounded_up(float value, DType dtype) {
   if (near >= value || dtype == DType::kF32) return near;
   // The spacing of the dtype is below 2^-7 of the number, or its smallest subnormal.
   const float step = std::max(std::fabs(value) * 0x1p-8f, 0x1p-24f);
-  for (float more = step * 0x1p-4f; more <= 4 * step; more *= 2) {
-    const float up = rounded(value + more, dtype);
+  for (int doublings = -4; doublings <= 2; ++doublings) {
+    const float up = rounded(value + std::ldexp(step, doublings), dtype);
     if (up >= value) return up;
   }
   return near;
@@ -143,7 +143,8 @@ GroupScale encode_group(std::span<const float> x, const GroupFormat& format, uin
   const Grid grid{static_cast<float>((1 << format.bits) - 1),
                   symmetric ? static_cast<float>(1 << (format.bits - 1)) : 0.0f,
                   format.scale_dtype};
-  std::array<float, kMaxGroup> found;  // written before it is read
+  // NOLINTNEXTLINE(cppcoreguidelines-pro-type-member-init): written before it is read
+  std::array<float, kMaxGroup> found;
   const GroupScale group =
       format.search ? search(x, *low, *high, grid, found.data()) : cover(*low, *high, 1, grid);
   nearest_codes(x, group, grid, found.data());

@@ -88,12 +88,13 @@ class Reader {
   void read_blocks(size_t index, std::span<const uint8_t> has, PrefixCache::Entry& entry) const {
     const size_t bytes = prefixes_.block_bytes();
     const StoredTensor* const tensor = file_.file().find(blocks_name(index));
+    if (tensor == nullptr) file_.refuse("blocks of entry ", index, " are missing");
     size_t at = 0;
     for (size_t l = 0; l < has.size(); ++l) {
       const bool keeps_all = prefixes_.cache().kv(static_cast<int32_t>(l)).sliding_window() == 0;
       if (keeps_all && has[l] == 0) file_.refuse("entry ", index, " lacks a block of layer ", l);
-      const bool there = tensor != nullptr && at + bytes <= tensor->bytes;
-      if (has[l] != 0 && !there) file_.refuse("blocks of entry ", index, " are missing");
+      if (has[l] != 0 && at + bytes > tensor->bytes)
+        file_.refuse("blocks of entry ", index, " are missing");
       entry.blocks.push_back(has[l] == 0 ? nullptr : tensor->data + at);
       at += has[l] == 0 ? 0 : bytes;
     }

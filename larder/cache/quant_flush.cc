@@ -34,7 +34,7 @@ struct SideWriter {
   const QuantLayout& layout;
   const QuantFlush& flush;
   const QuantRow& row;
-  int which;
+  int which = 0;
   const QuantSideLayout& side = layout.side(which);
   const int64_t number_bytes = static_cast<int64_t>(dtype_size(layout.dtype));
 
