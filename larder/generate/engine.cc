@@ -240,13 +240,10 @@ void Engine::plan_step(int64_t max_tokens, bool guess) {
     return slot < 0 ? slots_.step_limit_of_new() : session_.cache().step_limit(slot);
   };
   const std::span<const Scheduler::Share> shares = scheduler_.plan(step_limit, max_tokens);
-  int64_t left = std::min(max_tokens, scheduler_.options().max_tokens_per_step);
-  for (const Scheduler::Share& share : shares) {
-    Sample& sample = *find(share.id);
-    if (sample.slot < 0) take_row(sample);
-    left -= share.count;
-  }
+  for (const Scheduler::Share& share : shares)
+    if (Sample& sample = *find(share.id); sample.slot < 0) take_row(sample);
   guess = guess && can_guess(shares);
+  int64_t left = scheduler_.tokens_left();
   for (const Scheduler::Share& share : shares) {
     Sample& sample = *find(share.id);
     planned_.push_back(&sample);

@@ -24,16 +24,16 @@ void Engine::deliver(const TensorView& logits) {
   if (guessed_) settle_guesses(step, logits);
   for (int32_t b = 0; b < step.batch; ++b) {
     Sample& sample = *planned_[static_cast<size_t>(b)];
-    const int64_t guesses = sample.guesses ? std::ssize(sample.guesses->tokens()) : 0;
-    sample.fed += step.q_len(b) - guesses;
-    scheduler_.fed(sample.id, step.q_len(b) - guesses);
+    const int64_t known = step.q_len(b) - std::ssize(sample.guessed());
+    sample.fed += known;
+    scheduler_.fed(sample.id, known);
     if (prefix_cache_) record_blocks(sample);
   }
   for (int32_t b = 0; b < step.batch; ++b) {
     Sample& sample = *planned_[static_cast<size_t>(b)];
     const std::span<float> scores = logits_of(plan_, b, logits);
     if (scores.empty() || sample.ended) continue;
-    if (sample.guesses && !sample.guesses->tokens().empty())
+    if (!sample.guessed().empty())
       take_chosen(sample);
     else if (sample.leads)
       take_first_tokens(sample, scores);
@@ -48,10 +48,10 @@ void Engine::settle_guesses(const Step& step, const TensorView& logits) {
   for (int32_t b = 0; b < step.batch; ++b) {
     Sample& sample = *planned_[static_cast<size_t>(b)];
     kept_.push_back(step.q_len(b));
-    if (!sample.guesses || sample.guesses->tokens().empty()) continue;
+    if (sample.guessed().empty()) continue;
     sample.guesses->choose(sample.output, logits_of(plan_, b, logits));
     kept_.back() = sample.guesses->fed();
-    stats_.guessed += std::ssize(sample.guesses->tokens());
+    stats_.guessed += std::ssize(sample.guessed());
     stats_.accepted += sample.guesses->fed() - 1;
   }
   session_.cache().accept(step, kept_);

@@ -59,6 +59,10 @@ struct Engine::Sample {
   bool cancelled = false;                 // from within it
   bool ended = false;
 
+  // What the planned step feeds behind its tokens.
+  std::span<const int32_t> guessed() const {
+    return guesses ? guesses->tokens() : std::span<const int32_t>();
+  }
   int32_t index() const { return static_cast<int32_t>(id - request); }
 };
 

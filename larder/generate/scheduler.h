@@ -68,6 +68,8 @@ class Scheduler {
   // next call.
   std::span<const Share> plan(FunctionRef<int64_t(int64_t id)> step_limit,
                               int64_t max_tokens = std::numeric_limits<int64_t>::max());
+  // How many more tokens would fit into the step that plan() gave.
+  int64_t tokens_left() const { return budget_; }
   // The request's row has `count` tokens more.
   void fed(int64_t id, int64_t count);
   // One more token of the request is known.

@@ -14,11 +14,7 @@ INSTANTIATE_TEST_SUITE_P(Models, EngineBatching,
                          ::testing::Values("llama-micro", "mistral-micro", "gemma2-micro",
                                            "mamba-micro", "recurrentgemma-micro", "toy-llama",
                                            "toy-mistral", "toy-gemma2"),
-                         [](const auto& model) {
-                           std::string name = model.param;
-                           std::erase(name, '-');
-                           return name;
-                         });
+                         model_test_name);
 
 // Requests that come at random within 40 steps; some greedy, some drawn.
 struct Arrival {

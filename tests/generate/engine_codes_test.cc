@@ -25,11 +25,7 @@ class EngineCodes : public ::testing::TestWithParam<const char*> {
 };
 INSTANTIATE_TEST_SUITE_P(Models, EngineCodes,
                          ::testing::Values("llama-micro", "mistral-micro", "gemma2-micro"),
-                         [](const auto& model) {
-                           std::string name = model.param;
-                           std::erase(name, '-');
-                           return name;
-                         });
+                         model_test_name);
 
 TEST_P(EngineCodes, Case26_BatchedAndPreemptedIsAloneWhateverTheBudgetAndScheduler) {
   std::mt19937_64 random(26);

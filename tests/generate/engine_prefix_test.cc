@@ -54,11 +54,7 @@ class EnginePrefixes : public ::testing::TestWithParam<const char*> {
 };
 INSTANTIATE_TEST_SUITE_P(Models, EnginePrefixes,
                          ::testing::Values("llama-micro", "mistral-micro", "gemma2-micro"),
-                         [](const auto& model) {
-                           std::string name = model.param;
-                           std::erase(name, '-');
-                           return name;
-                         });
+                         model_test_name);
 
 TEST_P(EnginePrefixes, APromptThatManyShareIsComputedOnce) {
   const std::vector<Request> requests = alike(40, 8);

@@ -139,11 +139,7 @@ class EngineSchedules : public ::testing::TestWithParam<const char*> {};
 INSTANTIATE_TEST_SUITE_P(Models, EngineSchedules,
                          ::testing::Values("llama-micro", "mistral-micro", "gemma2-micro",
                                            "recurrentgemma-micro"),
-                         [](const auto& model) {
-                           std::string name = model.param;
-                           std::erase(name, '-');
-                           return name;
-                         });
+                         model_test_name);
 
 // 100 for each of the models, half of them over a pool that is often full, half of those with
 // cached prefixes, and half with rows that stand aside in a file; in a third of all, half of the

@@ -26,11 +26,7 @@ class EngineSpeculation : public ::testing::TestWithParam<const char*> {
 };
 INSTANTIATE_TEST_SUITE_P(Models, EngineSpeculation,
                          ::testing::Values("llama-micro", "mistral-micro", "gemma2-micro"),
-                         [](const auto& model) {
-                           std::string name = model.param;
-                           std::erase(name, '-');
-                           return name;
-                         });
+                         model_test_name);
 
 TEST_P(EngineSpeculation, GivesTheSameTokensInFewerStepsOverEveryCache) {
   EngineFixture fixture(GetParam());

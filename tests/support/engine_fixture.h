@@ -23,6 +23,13 @@ inline std::string small_model_folder(const std::string& name) {
   return toy ? toy_folder(name) : source_path("tests/data/conformance/models/" + name);
 }
 
+// How a test that runs over such models is named after one.
+inline std::string model_test_name(const ::testing::TestParamInfo<const char*>& model) {
+  std::string name = model.param;
+  std::erase(name, '-');
+  return name;
+}
+
 class EngineFixture {
  public:
   explicit EngineFixture(const std::string& model, DType dtype = DType::kF32)
