@@ -295,12 +295,9 @@ void add(const char* kind, Body body, const Kernels* set, const Shapes& shapes, 
          const Storage& storage, int threads) {
   const std::string name = str(kind, "/", shapes.name, "/kv", kv_len, "/", set->name, "/",
                                storage.name, "/threads:", threads);
-  benchmark::RegisterBenchmark(
-      name.c_str(),
-      [=](benchmark::State& state) { body(state, *set, shapes, kv_len, storage, threads); })
-      ->UseManualTime()
-      ->Iterations(kRuns)
-      ->Unit(benchmark::kMicrosecond);
+  register_timed(
+      name, benchmark::kMicrosecond,
+      [=](benchmark::State& state) { body(state, *set, shapes, kv_len, storage, threads); }, kRuns);
 }
 
 void add_codes(const Kernels* set, int threads) {

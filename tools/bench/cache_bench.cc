@@ -106,17 +106,11 @@ void fork(benchmark::State& state, int64_t tokens) {
 }
 
 int register_all() {
-  benchmark::RegisterBenchmark("cache_file/tokens:4096", save_and_load)
-      ->UseManualTime()
-      ->Iterations(kIterations)
-      ->Unit(benchmark::kMillisecond);
+  register_timed("cache_file/tokens:4096", benchmark::kMillisecond, save_and_load);
   // A length that fills its last block, and one that leaves a block to be parted.
   for (const int64_t tokens : {4096, 4128}) {
-    benchmark::RegisterBenchmark(str("cache_fork/tokens:", tokens).c_str(),
-                                 [=](benchmark::State& state) { fork(state, tokens); })
-        ->UseManualTime()
-        ->Iterations(kIterations)
-        ->Unit(benchmark::kMicrosecond);
+    register_timed(str("cache_fork/tokens:", tokens), benchmark::kMicrosecond,
+                   [=](benchmark::State& state) { fork(state, tokens); });
   }
   return 0;
 }

@@ -2,11 +2,15 @@
 // machine slows both and their ratio still says something.
 #pragma once
 
+#include <benchmark/benchmark.h>
+
 #include <algorithm>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "larder/tensor/exec.h"
@@ -16,6 +20,16 @@ namespace larder::bench {
 
 // Timed runs of each benchmark; medians are reported.
 constexpr int kIterations = 15;
+
+// `run` as a benchmark that times itself (SetIterationTime).
+template <class Function>
+void register_timed(const std::string& name, benchmark::TimeUnit unit, Function run,
+                    int iterations = kIterations) {
+  benchmark::RegisterBenchmark(name.c_str(), std::move(run))
+      ->UseManualTime()
+      ->Iterations(iterations)
+      ->Unit(unit);
+}
 
 // Seconds that one call takes.
 template <class Function>

@@ -112,22 +112,16 @@ int register_all() {
       for (const DType dtype : {DType::kBF16, DType::kF32}) {
         const std::string tail = str("/", set->name, "/", dtype_name(dtype), "/threads:", threads);
         for (const int64_t rows : {1, 4, 8, 16}) {
-          benchmark::RegisterBenchmark(
-              str("matmul_decode/rows:", rows, tail).c_str(),
-              [=](benchmark::State& state) { decode(state, *set, rows, dtype, threads); })
-              ->UseManualTime()
-              ->Iterations(kIterations)
-              ->Unit(benchmark::kMillisecond);
+          register_timed(
+              str("matmul_decode/rows:", rows, tail), benchmark::kMillisecond,
+              [=](benchmark::State& state) { decode(state, *set, rows, dtype, threads); });
         }
         for (const Dims& dims :
              {Dims{576, 576}, {192, 576}, {1536, 576}, {576, 1536}, {2048, 8192}}) {
           const std::string name = str("matmul_prefill/512x", dims.first, "x", dims.second, tail);
-          benchmark::RegisterBenchmark(
-              name.c_str(),
-              [=](benchmark::State& state) { prefill(state, *set, dtype, dims, threads); })
-              ->UseManualTime()
-              ->Iterations(kIterations)
-              ->Unit(benchmark::kMicrosecond);
+          register_timed(name, benchmark::kMicrosecond, [=](benchmark::State& state) {
+            prefill(state, *set, dtype, dims, threads);
+          });
         }
       }
     }

@@ -167,20 +167,15 @@ int register_all() {
         const std::string tail =
             str("/", set->name, "/", weight_format_name(format), "/threads:", threads);
         for (const int64_t rows : {1, 8, 16}) {
-          benchmark::RegisterBenchmark(
-              str("matmul_codes_decode/rows:", rows, tail).c_str(),
-              [=](benchmark::State& state) { decode(state, *set, rows, format, threads); })
-              ->UseManualTime()
-              ->Iterations(kIterations)
-              ->Unit(benchmark::kMillisecond);
+          register_timed(
+              str("matmul_codes_decode/rows:", rows, tail), benchmark::kMillisecond,
+              [=](benchmark::State& state) { decode(state, *set, rows, format, threads); });
         }
         for (const Dims& dims : {Dims{576, 576}, {1536, 576}, {576, 1536}, {2048, 8192}}) {
-          benchmark::RegisterBenchmark(
-              str("matmul_codes_prefill/512x", dims.first, "x", dims.second, tail).c_str(),
-              [=](benchmark::State& state) { prefill(state, *set, format, dims, threads); })
-              ->UseManualTime()
-              ->Iterations(kIterations)
-              ->Unit(benchmark::kMicrosecond);
+          register_timed(str("matmul_codes_prefill/512x", dims.first, "x", dims.second, tail),
+                         benchmark::kMicrosecond, [=](benchmark::State& state) {
+                           prefill(state, *set, format, dims, threads);
+                         });
         }
       }
     }

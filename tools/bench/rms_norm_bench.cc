@@ -50,12 +50,9 @@ int register_all() {
     for (const int threads : thread_counts()) {
       for (const int64_t n : {576, 4096}) {
         for (const int64_t rows : {int64_t{1}, (int64_t{1} << 24) / n}) {
-          benchmark::RegisterBenchmark(
-              str("rms_norm/", rows, "x", n, "/", set->name, "/threads:", threads).c_str(),
-              [=](benchmark::State& state) { rms_norm(state, *set, rows, n, threads); })
-              ->UseManualTime()
-              ->Iterations(kIterations)
-              ->Unit(benchmark::kMicrosecond);
+          register_timed(str("rms_norm/", rows, "x", n, "/", set->name, "/threads:", threads),
+                         benchmark::kMicrosecond,
+                         [=](benchmark::State& state) { rms_norm(state, *set, rows, n, threads); });
         }
       }
     }
