@@ -28,6 +28,17 @@ if(LARDER_SANITIZE)
   target_link_options(larder_flags INTERFACE -fsanitize=${LARDER_SANITIZE})
 endif()
 
+# For a build from scratch, as CI's: what many files include is read once for each target. Off otherwise: it hides an
+# include that is missing, and ccache cannot see through it.
+option(LARDER_PCH "Precompile the headers that many files include" OFF)
+function(larder_precompile target)
+  if(LARDER_PCH AND NOT ${ARGV1} STREQUAL REUSE_FROM)
+    target_precompile_headers(${target} PRIVATE ${ARGN})
+  elseif(LARDER_PCH)
+    target_precompile_headers(${target} ${ARGN})
+  endif()
+endfunction()
+
 # Each folder of larder/cpu is one instruction set with flags of its own; nothing outside it is compiled with them.
 function(larder_kernel_flags target)
   if(NOT CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
@@ -47,6 +58,7 @@ function(larder_kernel_flags target)
   set_source_files_properties(${avx512} PROPERTIES COMPILE_OPTIONS "${f_avx512}")
   set_source_files_properties(${avx512_vnni} PROPERTIES COMPILE_OPTIONS "${f_avx512};-mavx512vnni")
   set_source_files_properties(${avx512_bf16} PROPERTIES COMPILE_OPTIONS "${f_avx512};-mavx512bf16")
+  set_source_files_properties(${avx2} ${avx512} ${avx512_vnni} ${avx512_bf16} PROPERTIES SKIP_PRECOMPILE_HEADERS ON)
 endfunction()
 
 # What a library of larder is, in this tree and installed: "larder/x/y.h" is found, C++20 is asked for.
