@@ -18,7 +18,7 @@ namespace {
 constexpr int64_t kCodesAhead = 8 * 1024;
 
 template <bool kInt4>
-inline void fetch_codes(const char* panel, int64_t group) {
+[[gnu::always_inline]] inline void fetch_codes(const char* panel, int64_t group) {
   constexpr int64_t kLines = kInt4 ? 5 : 9;  // of codes and parameters a group
   const char* at = panel + kCodesAhead + group * kLines * 64;
 #pragma GCC unroll 9

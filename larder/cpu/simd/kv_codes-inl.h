@@ -94,7 +94,8 @@ int64_t widen_by_channel(const KVRun& run, const KVRunParameters& from, int64_t 
 }
 
 // The parameters of a block are a few runs of bytes, most often one.
-inline void fetch_parameters(const KVBlock& block, const KVLanes& lanes, int64_t head_dim) {
+[[gnu::always_inline]] inline void fetch_parameters(const KVBlock& block, const KVLanes& lanes,
+                                                    int64_t head_dim) {
   const KVCodes& codes = *lanes.codes;
   const int64_t token_bytes =
       (codes.by_channel ? head_dim : codes.parameters) * (codes.dtype == DType::kF32 ? 4 : 2);

@@ -128,8 +128,10 @@ inline int64_t row_bytes(const KVLanes& lanes, int64_t lane, int64_t head_dim) {
 }
 
 // Asks for a stored token ahead of its use: the rows of a block are many short streams, which the
-// processor's own prefetchers follow badly (docs/performance.md).
-inline void prefetch_row(const KVLanes& lanes, int64_t lane, int64_t head_dim) {
+// processor's own prefetchers follow badly (docs/performance.md). Inlined by force: GCC 12 takes a
+// function that only prefetches for one without effect and drops calls of it.
+[[gnu::always_inline]] inline void prefetch_row(const KVLanes& lanes, int64_t lane,
+                                                int64_t head_dim) {
   const int64_t bytes = row_bytes(lanes, lane, head_dim);
   for (int64_t at = 0; at < bytes; at += 64)
     __builtin_prefetch(static_cast<const char*>(lanes.at[lane]) + at, 0, 2);

@@ -76,7 +76,7 @@ constexpr int kIntoL2 = 2;
 constexpr int64_t kPrefetchAhead = 12 * 1024;
 
 template <class Pair, int kCols>
-inline void prefetch_w(const char* w, int64_t i) {
+[[gnu::always_inline]] inline void prefetch_w(const char* w, int64_t i) {
   constexpr int64_t kBytes = Pair::kStep * Pair::kWSize;  // of one w row in one step
 #pragma GCC unroll 8
   for (int c = 0; c < kCols; ++c) {
