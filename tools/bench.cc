@@ -10,6 +10,7 @@
 #include "tools/interrupt.h"
 #include "tools/model_flags.h"
 #include "tools/numbers.h"
+#include "tools/read_speed.h"
 #include "tools/speed_run.h"
 
 namespace larder::tools {
@@ -91,6 +92,16 @@ int64_t time(SpeedRun& speed, const Test& test) {
       .count();
 }
 
+// What one token reads at least: all weights, and the rows that the cache holds.
+double step_bytes(const LoadedModel& loaded, const Cache& cache) {
+  const ModelInfo& info = loaded.model()->info();
+  const auto kept = static_cast<double>(loaded.memory().of("kv").live);
+  const int64_t room = cache.max_len();
+  const double full =
+      room > 0 ? static_cast<double>(cache.seq_len(0)) / static_cast<double>(room) : 1;
+  return static_cast<double>(info.mapped_weight_bytes + info.converted_weight_bytes) + kept * full;
+}
+
 // As llama-bench writes it: 2026-01-31T23:59:59Z.
 std::string utc_now() {
   const std::time_t now = std::time(nullptr);
@@ -110,38 +121,63 @@ std::string model_type(const Model& model) {
                                                    : weight_format_name(info.weights));
 }
 
+// The runs of one test.
+struct Samples {
+  std::vector<int64_t> ns;
+  std::vector<double> read_speed;  // bytes a second, beside each run of a decode test
+  double step_bytes = 0;
+};
+
+// Of what the memory would allow: bytes a token over bytes a second. Null for a prefill.
+Json read_fields(const Samples& samples, double tokens_per_second) {
+  if (samples.read_speed.empty())
+    return {{"step_bytes", nullptr}, {"read_speed", nullptr}, {"of_read_speed", nullptr}};
+  const double speed = median(samples.read_speed);
+  return {{"step_bytes", static_cast<int64_t>(samples.step_bytes)},
+          {"read_speed", speed},
+          {"of_read_speed", samples.step_bytes * tokens_per_second / speed}};
+}
+
 Json result_of(const Test& test, const Flags& flags, const LoadedModel& loaded, Session& session,
-               const std::vector<int64_t>& samples_ns) {
+               const Samples& samples) {
   std::vector<double> ns, ts;
-  for (const int64_t sample : samples_ns) {
+  for (const int64_t sample : samples.ns) {
     ns.push_back(static_cast<double>(sample));
     ts.push_back(static_cast<double>(test.tokens()) * 1e9 / static_cast<double>(sample));
   }
   const Model& model = *loaded.model();
   const std::string kv(dtype_name(session.cache().kv(0).dtype()));
-  return {{"model_filename", flags.model.model},
-          {"model_type", model_type(model)},
-          {"model_size", model.info().mapped_weight_bytes + model.info().converted_weight_bytes},
-          {"model_n_params", model.info().num_parameters},
-          {"backends", "CPU"},
-          {"test_time", utc_now()},
-          {"kernels", session.exec().kernels.name},
-          {"cache", flags.model.cache},
-          {"attention", flags.model.attention},
-          {"n_batch", SpeedRun::kChunk},
-          {"n_ubatch", SpeedRun::kChunk},
-          {"n_threads", session.exec().threads.size()},
-          {"type_k", kv},
-          {"type_v", kv},
-          {"n_prompt", test.n_prompt},
-          {"n_gen", test.n_gen},
-          {"n_depth", test.n_depth},
-          {"avg_ns", static_cast<int64_t>(median(ns))},
-          {"stddev_ns", static_cast<int64_t>(deviation(ns))},
-          {"avg_ts", median(ts)},
-          {"stddev_ts", deviation(ts)},
-          {"samples_ns", samples_ns},
-          {"samples_ts", ts}};
+  Json result = {
+      {"model_filename", flags.model.model},
+      {"model_type", model_type(model)},
+      {"model_size", model.info().mapped_weight_bytes + model.info().converted_weight_bytes},
+      {"model_n_params", model.info().num_parameters},
+      {"backends", "CPU"},
+      {"test_time", utc_now()},
+      {"kernels", session.exec().kernels.name},
+      {"cache", flags.model.cache},
+      {"attention", flags.model.attention},
+      {"n_batch", SpeedRun::kChunk},
+      {"n_ubatch", SpeedRun::kChunk},
+      {"n_threads", session.exec().threads.size()},
+      {"type_k", kv},
+      {"type_v", kv},
+      {"n_prompt", test.n_prompt},
+      {"n_gen", test.n_gen},
+      {"n_depth", test.n_depth},
+      {"avg_ns", static_cast<int64_t>(median(ns))},
+      {"stddev_ns", static_cast<int64_t>(deviation(ns))},
+      {"avg_ts", median(ts)},
+      {"stddev_ts", deviation(ts)},
+      {"samples_ns", samples.ns},
+      {"samples_ts", ts}};
+  result.update(read_fields(samples, median(ts)));
+  return result;
+}
+
+std::string of_read_speed(const Json& row) {
+  const Json& share = row.at("of_read_speed");
+  return share.is_null() ? "" : str(fixed(100 * share.get<double>(), 0), " %");
 }
 
 void print(const std::string& output, const Json& results, const std::vector<Test>& tests) {
@@ -166,14 +202,14 @@ void print(const std::string& output, const Json& results, const std::vector<Tes
     return;
   }
   std::cout << "| model | cache | kv | threads | kernels | test | t/s (median) "
-               "|\n|---|---|---|---:|---|---:|---:|\n";
+               "| of read speed |\n|---|---|---|---:|---|---:|---:|---:|\n";
   for (size_t i = 0; i < tests.size(); ++i) {
     const Json& row = results[i];
-    std::cout << str("| ", row["model_type"].get<std::string>(), " | ",
-                     row["cache"].get<std::string>(), " | ", row["type_k"].get<std::string>(),
-                     " | ", row["n_threads"].get<int64_t>(), " | ",
-                     row["kernels"].get<std::string>(), " | ", tests[i].name(), " | ",
-                     fixed(row["avg_ts"], 2), " ± ", fixed(row["stddev_ts"], 2), " |\n");
+    std::cout << str(
+        "| ", row["model_type"].get<std::string>(), " | ", row["cache"].get<std::string>(), " | ",
+        row["type_k"].get<std::string>(), " | ", row["n_threads"].get<int64_t>(), " | ",
+        row["kernels"].get<std::string>(), " | ", tests[i].name(), " | ", fixed(row["avg_ts"], 2),
+        " ± ", fixed(row["stddev_ts"], 2), " | ", of_read_speed(row), " |\n");
   }
   std::cout << std::flush;
 }
@@ -189,14 +225,19 @@ int run(Flags& flags) {
   for (const Test& test : tests) longest = std::max(longest, test.n_depth + test.tokens());
   const auto session = loaded.session(longest);
   SpeedRun speed(*session);
+  ReadSpeed reads(flags.model.model);
   Json results = Json::array();
   for (const Test& test : tests) {
-    std::vector<int64_t> samples;
+    Samples samples;
     for (int run = 0; run <= flags.repetitions; ++run) {  // the first one warms up
       const int64_t ns = time(speed, test);
       if (ns < 0) return kInterrupted;
-      if (run > 0) samples.push_back(ns);
+      const double read = test.n_gen > 0 ? reads.measure(session->exec().threads) : 0;
+      if (run == 0) continue;
+      samples.ns.push_back(ns);
+      if (read > 0) samples.read_speed.push_back(read);
     }
+    samples.step_bytes = step_bytes(loaded, session->cache());
     results.push_back(result_of(test, flags, loaded, *session, samples));
   }
   print(flags.output, results, tests);
@@ -238,7 +279,9 @@ void add_bench(CLI::App& parent, std::function<int()>& action) {
       "--json", [flags] { flags->output = "json"; }, "The same as -o json");
   add_batched(app, *flags);
   app.footer(
-      "avg_ts is the median of the runs.\n\nExample:\n  larder bench -m models/smollm2 -p 512 -n "
+      "avg_ts is the median of the runs. \"of read speed\" is how much of the memory's own speed a "
+      "decode reaches: weights and cache, read once a token, beside a bare read of the weights by "
+      "the same threads.\n\nExample:\n  larder bench -m models/smollm2 -p 512 -n "
       "64 -d 0,4096 --threads 2 -o json\n  larder bench -m models/smollm2 --batched -p 128 -n 64 "
       "-b "
       "1,4,8,16,32");

@@ -132,6 +132,11 @@ TEST(Bench, GivesTheFieldsThatLlamaBenchGives) {
   EXPECT_EQ(rows[0].at("n_prompt"), 16);
   EXPECT_EQ(rows[5].at("n_gen"), 8);
   EXPECT_EQ(rows[5].at("n_depth"), 64);
+  EXPECT_TRUE(rows[0].at("of_read_speed").is_null());  // a prefill is not bound by memory
+  const double share = rows[5].at("step_bytes").get<double>() * rows[5].at("avg_ts").get<double>() /
+                       rows[5].at("read_speed").get<double>();
+  EXPECT_DOUBLE_EQ(rows[5].at("of_read_speed").get<double>(), share);
+  EXPECT_GT(rows[5].at("step_bytes").get<int64_t>(), rows[5].at("model_size").get<int64_t>());
 }
 
 TEST(Bench, PrintsATableOrCsvAndRefusesWhatPassesTheContext) {
