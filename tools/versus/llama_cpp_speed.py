@@ -2,6 +2,8 @@
 
 usage: llama_cpp_speed.py gguf  SOURCE.gguf OUT.gguf bf16|f32|q8_0   every matrix dequantized and written back as one type
        llama_cpp_speed.py bench MODEL.gguf [-p 512] [-n 64] [-d 0] [-t 2] [-r 1] [-ctk f16] [-ctv f16] [-b 1]
+       llama_cpp_speed.py start MODEL.gguf [-t 2] [--text TEXT]
+start: seconds from opening the file to the first token after the text, without those that Python takes to start.
 bench: prefill tokens/s (pp) and decode tokens/s (tg), medians of r runs after one to warm up. pp is p tokens after d, tg is
 n tokens after d; with -b B tg is the total over B sequences that each have d + p tokens. It runs with and without flash
 attention, whose worth depends on the case, and gives the better of each figure. A quantized V needs it on.
@@ -109,6 +111,31 @@ def bench(a, fa):
                 type_k=a.ctk, type_v=a.ctv, fa=fa, pp=med(pp), tg=med(tg))
 
 
+def start(a):
+    import llama_cpp as L
+    quiet = L.llama_log_callback(lambda level, text, data: None)
+    L.llama_log_set(quiet, ctypes.c_void_p(0))
+    begun = time.perf_counter()
+    L.llama_backend_init()
+    model = L.llama_model_load_from_file(a.model.encode(), L.llama_model_default_params())
+    vocab = L.llama_model_get_vocab(model)
+    text = a.text.encode()
+    ids = (L.llama_token * 512)()
+    count = L.llama_tokenize(vocab, text, len(text), ids, 512, True, False)
+    assert count > 0, "text refused"
+    cp = L.llama_context_default_params()
+    cp.n_ctx = 512
+    cp.n_threads = cp.n_threads_batch = a.t
+    ctx = L.llama_init_from_model(model, cp)
+    assert ctx, "context refused"
+    assert L.llama_decode(ctx, L.llama_batch_get_one(ids, count)) == 0
+    logits = L.llama_get_logits_ith(ctx, -1)
+    vocab_size = L.llama_vocab_n_tokens(vocab)
+    floats = ctypes.cast(logits, ctypes.POINTER(ctypes.c_float * vocab_size)).contents
+    seconds = time.perf_counter() - begun  # the choice below would be Python's time
+    return dict(engine="llama.cpp", tokens=count, first=max(range(vocab_size), key=floats.__getitem__), seconds=seconds)
+
+
 def best_of(rows):
     """One row with the better of each figure, and which setting gave it."""
     row = dict(rows[0], fa="best")
@@ -124,13 +151,16 @@ def main():
             sys.exit(__doc__)
         return rewrite(*sys.argv[2:])
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("mode", choices=["bench"])
+    parser.add_argument("mode", choices=["bench", "start"])
     parser.add_argument("model")
     for flag, default in dict(p=512, n=64, d=0, t=2, r=1, b=1).items():
         parser.add_argument("-" + flag, type=int, default=default)
     parser.add_argument("-ctk", default="f16")
     parser.add_argument("-ctv", default="f16")
+    parser.add_argument("--text", default="")
     args = parser.parse_args()
+    if args.mode == "start":
+        return print(json.dumps(start(args)))
     settings = [1] if args.ctv.startswith("q") else [0, 1]
     print(json.dumps(best_of([bench(args, fa) for fa in settings])))
 
