@@ -70,9 +70,13 @@ AttendParts waiting_parts(const Call& call, const AttendTask& task, int64_t span
 // Rows are queries with their heads: all heads of a query, then the next query.
 void pack_queries(const Call& call, const AttendTask& task, float* q) {
   const int64_t floats = int64_t{call.plan.group} * call.plan.head_dim;
+  float* to = q;
   for (int64_t token = task.begin; token < task.end; ++token)
-    q = std::copy_n(call.args.q.as<float>() + token * call.args.q.stride[0] + task.kv_head * floats,
-                    floats, q);
+    to =
+        std::copy_n(call.args.q.as<float>() + token * call.args.q.stride[0] + task.kv_head * floats,
+                    floats, to);
+  if (call.ops.prepare_q != nullptr)
+    call.ops.prepare_q(q, count_rows(call, task), call.plan.head_dim);
 }
 
 uint64_t lanes_below(int64_t count) {
@@ -113,7 +117,8 @@ const float* bias_of(const AttendArgs& args, const AttendTask& task, int64_t tok
 // Few rows read V where it lies rather than make a tile of it.
 bool reads_directly(const Call& call, const AttendTask& task, const KVBlock& block) {
   const auto same = [&](KVFormat format) { return format == block.v.format[0]; };
-  return count_rows(call, task) <= kTileRows && call.plan.head_dim % kDirectChannels == 0 &&
+  return call.ops.prepare_q == nullptr && count_rows(call, task) <= kTileRows &&
+         call.plan.head_dim % kDirectChannels == 0 &&
          std::all_of(block.v.format, block.v.format + kTileKeys, same);
 }
 
@@ -138,7 +143,7 @@ void fold_block(const Call& call, const AttendTask& task, int64_t first, const B
                    .k_tile = work.k_tile,
                    .v_tile = blocks.v_tile,
                    .block = blocks.block,
-                   .next = blocks.next,
+                   .next = row == 0 ? blocks.next : nullptr,
                    .scale = call.args.scale,
                    .softcap = call.args.softcap,
                    .visible = {},

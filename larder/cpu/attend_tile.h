@@ -96,13 +96,13 @@ struct AttendParts {
 // Scores, softmax and output of up to kTileRows rows over one block, folded into their parts.
 struct BlockWork {
   int32_t rows = 0, head_dim = 0, padded_dim = 0;
-  const float* q = nullptr;       // [rows, head_dim]
+  const float* q = nullptr;       // [rows, head_dim], prepared
   const float* k_tile = nullptr;  // [head_dim, 64]: transposed, so that lanes are keys
   // [64, padded_dim]; lanes that no row sees hold anything. Null: V is read where `block` says, of
   // one format in all lanes, a multiple of kDirectChannels wide, while `next` is fetched.
   const float* v_tile = nullptr;
   const KVBlock* block = nullptr;
-  const KVBlock* next = nullptr;
+  const KVBlock* next = nullptr;  // to fetch meanwhile; null if other rows do
   float scale = 1, softcap = 0;
   uint64_t visible[kTileRows];     // lanes that a row sees
   const float* bias[kTileRows]{};  // of lane 0, or null; read at visible lanes only
@@ -111,6 +111,9 @@ struct BlockWork {
 
 // What an instruction set supplies. All of them are pure functions of their arguments.
 struct AttendOps {
+  // Turns queries [rows, head_dim] into the form that fold_block wants, each where it is; null:
+  // they stay f32.
+  void (*prepare_q)(float* q, int64_t rows, int32_t head_dim) = nullptr;
   // Fill the tiles of `block`, which has a lane present; `next` is what will be loaded next, or
   // has no lane present.
   // Widens the parameters of the lanes that are in codes, on one side of a block, and fetches those
@@ -129,5 +132,8 @@ struct AttendOps {
 
 // Defined in the folders of the instruction sets.
 extern const AttendOps kAttendAvx2, kAttendAvx512;
+// For K and V in bf16 or in codes, of a head_dim that is a multiple of 32: q, what codes
+// stand for, and the weights are rounded to bf16. Tiles hold pairs of bf16 in 32-bit words.
+extern const AttendOps kAttendBf16Dot;
 
 }  // namespace larder::cpu

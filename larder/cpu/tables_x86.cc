@@ -13,6 +13,21 @@ DType bf16_matmul_input(DType compute, DType weight) {
   return compute == DType::kBF16 && weight == DType::kBF16 ? DType::kBF16 : DType::kF32;
 }
 
+// Whether all keys and values that the step can meet are bf16 or codes: asked of types alone, as
+// what a row gives must not depend on which of its segments happen to be empty.
+bool can_dot(const AttendArgs& args) {
+  if (args.compute != DType::kBF16 || args.kv.head_dim % 32 != 0) return false;
+  for (int32_t s = 0; s < args.kv.num_segments; ++s) {
+    for (const KVSide* side : {&args.kv.segment[s].k, &args.kv.segment[s].v})
+      if (side->dtype != DType::kBF16 && side->quant.bits == 0) return false;
+  }
+  return true;
+}
+
+void bf16_attend(const Exec& exec, const AttendArgs& args) {
+  attend_with(can_dot(args) ? kAttendBf16Dot : kAttendAvx512, exec, args);
+}
+
 // What a product gives must not depend on the company it has: one that the dot product can do is
 // always done by it.
 void bf16_matmul(const Exec& exec, std::span<const MatmulArgs> products) {
@@ -43,6 +58,7 @@ constexpr Kernels with_vnni(Kernels table) {
 constexpr Kernels with_bf16_dot(Kernels table) {
   table.matmul_input = bf16_matmul_input;
   table.matmul = bf16_matmul;
+  table.attend = bf16_attend;
   return table;
 }
 

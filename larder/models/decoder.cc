@@ -145,6 +145,7 @@ AttendArgs Decoder::attend_args(const Step& step, int64_t layer, const Buffers& 
   args.batch = step.batch;
   args.q_start = step.q_start;
   args.q_position = step.position;
+  args.compute = dtype_;
   args.scale = static_cast<float>(config_.attention_scale);
   args.softcap = static_cast<float>(config_.attn_logit_softcapping);
   const LayerType type = config_.layer_types[static_cast<size_t>(layer)];

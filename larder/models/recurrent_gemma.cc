@@ -118,6 +118,7 @@ AttendArgs RecurrentGemma::attend_args(const Step& step, const Buffers& b) const
   args.batch = step.batch;
   args.q_start = step.q_start;
   args.q_position = step.position;
+  args.compute = dtype_;
   args.scale = static_cast<float>(1 / std::sqrt(static_cast<double>(config_.head_dim)));
   args.window = config_.attention_window_size;
   return args;

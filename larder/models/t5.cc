@@ -137,6 +137,7 @@ AttendArgs T5::attend_args(const Step& step, const Buffers& b) const {
   args.batch = step.batch;
   args.q_start = step.q_start;
   args.q_position = step.position;
+  args.compute = dtype_;
   return args;
 }
 

@@ -50,6 +50,9 @@ struct AttendArgs {
   const int32_t* q_start = nullptr;     // [batch + 1]
   const int64_t* q_position = nullptr;  // [total_q]; may be negative
   KVView kv;
+  // What the model computes in. bf16: a set with a bf16 dot product may round q and the weights to
+  // bf16 where K and V are bf16.
+  DType compute = DType::kF32;
   float scale = 1;
   float softcap = 0;   // cap * tanh(score / cap); 0 = none
   int64_t window = 0;  // 0 = none

@@ -257,7 +257,8 @@ AttendResult attend_with_set(const Kernels& set, const AttendData& data, const C
   HostAllocator host;
   for (const std::vector<Piece>& pieces : calls) {
     Gathered call(data, pieces, run);
-    const AttendArgs args = call.args(data);
+    AttendArgs args = call.args(data);
+    args.compute = run.compute;
     Arena arena(host);
     const Exec exec{set, threads, arena};
     arena.reserve(attend_scratch_bytes(exec, run.kind, args));

@@ -73,6 +73,7 @@ struct AttendRun {
   // Show only the keys up to the last query of a piece, as a cache that grows would.
   bool growing = false;
   AttentionKind kind = AttentionKind::kFused;
+  DType compute = DType::kF32;  // what the model is said to compute in
   // Attend to what the layout's codes stand for, in a plain f32 layout, instead of to the codes.
   bool widened = false;
 };

@@ -15,6 +15,7 @@ struct AttendAvx2 {
     return _mm256_castsi256_ps(_mm256_cmpeq_epi32(set, lane));
   }
   static uint64_t bits(V::Mask mask) { return static_cast<unsigned>(_mm256_movemask_ps(mask)); }
+  static V multiply_add(V a, V b, V c) { return fma(a, b, c); }
   static V load_masked(const float* p, V::Mask mask) {
     return {_mm256_maskload_ps(p, _mm256_castps_si256(mask))};
   }

@@ -1,93 +1,12 @@
 #if defined(__AVX512F__)
 #include "larder/cpu/simd/attend-inl.h"
-#include "larder/cpu/simd/vec_avx512.h"
+#include "larder/cpu/simd/tile_avx512.h"
 
 namespace larder::cpu {
 namespace {
 
-struct AttendAvx512 {
-  using V = VecAvx512;
-  static constexpr int kSums = 24;  // of 32 registers; 4 hold the other factor
-
-  static V::Mask mask(uint64_t bits) { return static_cast<V::Mask>(bits); }
-  static uint64_t bits(V::Mask mask) { return mask; }
-  static V load_masked(const float* p, V::Mask mask) { return {_mm512_maskz_loadu_ps(mask, p)}; }
-
-  // The first and second bf16 of each 32-bit word, widened.
-  static V low_bf16(V words) {
-    return {_mm512_castsi512_ps(_mm512_slli_epi32(_mm512_castps_si512(words.v), 16))};
-  }
-  static V high_bf16(V words) {
-    const __m512i high = _mm512_set1_epi32(static_cast<int>(0xFFFF0000u));
-    return {_mm512_castsi512_ps(_mm512_and_si512(_mm512_castps_si512(words.v), high))};
-  }
-
-  // Bits [kShift, kShift + kBits) of each 32-bit word, as f32.
-  template <int kShift, int kBits>
-  static V field(V words) {
-    __m512i bits = _mm512_castps_si512(words.v);
-    if constexpr (kShift > 0) bits = _mm512_srli_epi32(bits, kShift);
-    if constexpr (kShift + kBits < 32)
-      bits = _mm512_and_si512(bits, _mm512_set1_epi32((1 << kBits) - 1));
-    return {_mm512_cvtepi32_ps(bits)};
-  }
-  // Codes [d, d + 16) of a run, as f32; d is a multiple of 16.
-  template <int kBits>
-  static V codes(const void* run, int64_t d) {
-    const char* at = static_cast<const char*>(run) + d * kBits / 8;
-    if constexpr (kBits == 8) {
-      const __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(at));
-      return {_mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(bytes))};
-    } else if constexpr (kBits == 4) {
-      // A byte in each 64-bit word, its halves then in the two 32-bit words.
-      const __m128i bytes = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(at));
-      const __m512i low = _mm512_cvtepu8_epi64(bytes), high = _mm512_slli_epi64(low, 28);
-      const __m512i halves = _mm512_and_si512(_mm512_or_si512(low, high), _mm512_set1_epi32(15));
-      return {_mm512_cvtepi32_ps(halves)};
-    } else {
-      int32_t word;
-      __builtin_memcpy(&word, at, 4);
-      const __m512i shift =
-          _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
-      const __m512i codes = _mm512_srlv_epi32(_mm512_set1_epi32(word), shift);
-      return {_mm512_cvtepi32_ps(_mm512_and_si512(codes, _mm512_set1_epi32(3)))};
-    }
-  }
-
-  // 16 x 16: within 128-bit quarters by pairs and pairs of pairs, then the quarters themselves.
-  static void transpose(V (&rows)[16]) {
-    __m512 quarter[16];
-#pragma GCC unroll 16
-    for (int i = 0; i < 16; i += 4) {
-      const __m512d a = pairs<0>(rows[i], rows[i + 1]), b = pairs<1>(rows[i], rows[i + 1]);
-      const __m512d c = pairs<0>(rows[i + 2], rows[i + 3]), d = pairs<1>(rows[i + 2], rows[i + 3]);
-      quarter[i] = _mm512_castpd_ps(_mm512_unpacklo_pd(a, c));
-      quarter[i + 1] = _mm512_castpd_ps(_mm512_unpackhi_pd(a, c));
-      quarter[i + 2] = _mm512_castpd_ps(_mm512_unpacklo_pd(b, d));
-      quarter[i + 3] = _mm512_castpd_ps(_mm512_unpackhi_pd(b, d));
-    }
-#pragma GCC unroll 16
-    for (int i = 0; i < 4; ++i) {
-      const __m512 even_low = halves<0x88>(quarter[i], quarter[i + 4]);
-      const __m512 odd_low = halves<0xDD>(quarter[i], quarter[i + 4]);
-      const __m512 even_high = halves<0x88>(quarter[i + 8], quarter[i + 12]);
-      const __m512 odd_high = halves<0xDD>(quarter[i + 8], quarter[i + 12]);
-      rows[i].v = halves<0x88>(even_low, even_high);
-      rows[i + 4].v = halves<0x88>(odd_low, odd_high);
-      rows[i + 8].v = halves<0xDD>(even_low, even_high);
-      rows[i + 12].v = halves<0xDD>(odd_low, odd_high);
-    }
-  }
-
- private:
-  template <int kHigh>
-  static __m512d pairs(V a, V b) {
-    return _mm512_castps_pd(kHigh ? _mm512_unpackhi_ps(a.v, b.v) : _mm512_unpacklo_ps(a.v, b.v));
-  }
-  template <int kChoice>
-  static __m512 halves(__m512 a, __m512 b) {
-    return _mm512_shuffle_f32x4(a, b, kChoice);
-  }
+struct AttendAvx512 : TileAvx512 {
+  static V multiply_add(V a, V b, V c) { return fma(a, b, c); }
 };
 
 }  // namespace

@@ -198,21 +198,33 @@ void score_rows(const BlockWork& work, const VectorRange& range, BlockRows& rows
               work.rows, range.end - range.begin);
 }
 
-// Channels [d, d + kStrip) of the output: the block's, merged into the parts.
-template <class T>
+// Channels [d, d + kStrip) of the output: the block's, as `sum_up` adds them, merged into the
+// parts.
+template <class T, class SumUp>
 void fold_strip(const BlockWork& work, const BlockRows& rows, const bool* first,
-                const MergeFactors& factors, int64_t d) {
+                const MergeFactors& factors, int64_t d, const SumUp& sum_up) {
   using V = typename T::V;
   const int64_t count = work.padded_dim - d < kStrip ? work.padded_dim - d : kStrip;
   alignas(64) float sum[kTileRows][kStrip];
   for (int32_t r = 0; r < work.rows; ++r)
     for (int64_t i = 0; i < count; i += V::kLanes) V::zero().store(sum[r] + i);
-  sum_values<T>(work, rows, d, sum);
+  sum_up(work, rows, d, sum);
   for (int32_t r = 0; r < work.rows; ++r) {
     if (rows.visible[r] == 0) continue;
     merge_outputs<T>(first[r], factors.a[r], factors.b[r],
                      work.parts.o + int64_t{r} * work.padded_dim + d, sum[r], count);
   }
+}
+
+// A block whose rows are weighed, merged into the parts.
+template <class T, class SumUp>
+void merge_block(const BlockWork& work, const BlockRows& rows, const SumUp& sum_up) {
+  bool first[kTileRows];
+  for (int32_t r = 0; r < work.rows; ++r) first[r] = work.parts.l[r] == 0;
+  MergeFactors factors;
+  merge_sums<T>(work.parts.m, work.parts.l, rows.m, rows.l, work.rows, factors);
+  for (int64_t d = 0; d < work.padded_dim; d += kStrip)
+    fold_strip<T>(work, rows, first, factors, d, sum_up);
 }
 
 template <class T>
@@ -223,16 +235,11 @@ void fold_block(const BlockWork& work) {
   const VectorRange range = vectors_of<T>(any);
   BlockRows rows;
   score_rows<T>(work, range, rows);
-  bool first[kTileRows];
   for (int32_t r = 0; r < work.rows; ++r) {
     rows.visible[r] = work.visible[r];
     if (rows.visible[r] != 0) weigh_row<T>(work, r, range, rows);
-    first[r] = work.parts.l[r] == 0;
   }
-  MergeFactors factors;
-  merge_sums<T>(work.parts.m, work.parts.l, rows.m, rows.l, work.rows, factors);
-  for (int64_t d = 0; d < work.padded_dim; d += kStrip)
-    fold_strip<T>(work, rows, first, factors, d);
+  merge_block<T>(work, rows, sum_values<T>);
 }
 
 template <class T>
