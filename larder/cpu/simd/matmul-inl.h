@@ -69,21 +69,47 @@ template <class V, int kRows, int kCols>
 }
 
 // With few rows a matmul is bound by memory. Each w row is then a stream of its own, and the
-// processor's prefetchers follow one stream better than four: the first tile of a column asks for
-// the bytes of w in the order in which they lie, this far ahead, into L2 (measured:
-// docs/performance.md).
+// processor's prefetchers follow one stream better than four: the tiles of a column ask for the
+// bytes of w in the order in which they lie, this far ahead, into L2 (measured:
+// docs/performance.md). Each asks for its share, so that memory works as long as arithmetic does.
 constexpr int kIntoL2 = 2;
-constexpr int64_t kPrefetchAhead = 12 * 1024;
+constexpr int64_t kPrefetchAhead = 12 * 1024, kLine = 64;
 
+// Past so many rows memory is no limit, and fetching would only take time.
+constexpr int64_t kRowsThatWait = 64;
+
+struct NoFetch {
+  static void step(int64_t /*i*/) {}
+};
+
+// One tile has all the rows: as many bytes a step as it reads, from element i on.
 template <class Pair, int kCols>
-[[gnu::always_inline]] inline void prefetch_w(const char* w, int64_t i) {
-  constexpr int64_t kBytes = Pair::kStep * Pair::kWSize;  // of one w row in one step
+struct FetchColumn {
+  const char* w;
+  [[gnu::always_inline]] void step(int64_t i) const {
+    constexpr int64_t kBytes = kCols * Pair::kStep * Pair::kWSize;
 #pragma GCC unroll 8
-  for (int c = 0; c < kCols; ++c) {
-    if (c * kBytes % 64 == 0)
-      __builtin_prefetch(w + kCols * i * Pair::kWSize + c * kBytes + kPrefetchAhead, 0, kIntoL2);
+    for (int64_t at = 0; at < kBytes; at += kLine)
+      __builtin_prefetch(w + kCols * i * Pair::kWSize + at + kPrefetchAhead, 0, kIntoL2);
   }
-}
+};
+
+// The share of the rows [row, row + rows) of `all` in a column of `bytes`, in `steps` steps.
+struct FetchShare {
+  FetchShare(const char* column, int64_t bytes, int64_t steps, int64_t row, int64_t rows,
+             int64_t all)
+      : at(column + kPrefetchAhead + bytes * row / all),
+        end(column + kPrefetchAhead + bytes * (row + rows) / all),
+        lines((end - at + steps * kLine - 1) / (steps * kLine)) {}
+  [[gnu::always_inline]] void step(int64_t /*i*/) {
+    if (at >= end) return;
+    for (int64_t n = 0; n < lines; ++n) __builtin_prefetch(at + n * kLine, 0, kIntoL2);
+    at += lines * kLine;
+  }
+  const char* at;
+  const char* end;
+  int64_t lines;  // a step
+};
 
 // One step: elements i.. of kRows rows of x and kCols rows of w, all lanes or the first ones.
 template <class Pair, int kRows, int kCols, class LanesOf>
@@ -113,9 +139,21 @@ struct LanesBefore {
   typename Pair::Lanes w(const char* p) const { return Pair::load_w_first(p, n); }
 };
 
-// kRows x kCols outputs from (row, col) on. The first tile that reads its rows of w fetches ahead.
+template <class Pair, int kRows, int kCols, class Fetch>
+[[gnu::always_inline]] inline void sum_steps(const MatmulRange& m, const char* x, const char* w,
+                                             Fetch fetch, typename Pair::Vec (&sum)[kRows][kCols]) {
+  int64_t i = 0;
+  for (; i + Pair::kStep <= m.k; i += Pair::kStep) {
+    fetch.step(i);
+    step<Pair, kRows, kCols>(m, x, w, i, AllLanes<Pair>{}, sum);
+  }
+  if (i < m.k) step<Pair, kRows, kCols>(m, x, w, i, LanesBefore<Pair>{m.k - i}, sum);
+}
+
+// kRows x kCols outputs from (row, col) on; `all` rows share the column, of which `before` have had
+// their tiles.
 template <class Pair, int kRows, int kCols>
-void tile(const MatmulRange& m, int64_t row, int64_t col, bool first) {
+void tile(const MatmulRange& m, int64_t row, int64_t col, int64_t before, int64_t all) {
   using V = typename Pair::Vec;
   const char* x = static_cast<const char*>(m.x) + row * m.x_stride;
   const char* w = static_cast<const char*>(m.w) + col * m.w_stride;
@@ -124,31 +162,34 @@ void tile(const MatmulRange& m, int64_t row, int64_t col, bool first) {
   for (int r = 0; r < kRows; ++r)
 #pragma GCC unroll 8
     for (int c = 0; c < kCols; ++c) sum[r][c] = V::zero();
-
-  int64_t i = 0;
-  for (; i + Pair::kStep <= m.k; i += Pair::kStep) {
-    if (kCols > 1 && first) prefetch_w<Pair, kCols>(w, i);
-    step<Pair, kRows, kCols>(m, x, w, i, AllLanes<Pair>{}, sum);
+  if (kCols == 1 || all > kRowsThatWait) {
+    sum_steps<Pair, kRows, kCols>(m, x, w, NoFetch{}, sum);
+  } else if (all == kRows) {
+    sum_steps<Pair, kRows, kCols>(m, x, w, FetchColumn<Pair, kCols>{w}, sum);
+  } else {
+    const FetchShare share(w, kCols * m.w_stride, m.k / Pair::kStep + 1, before, kRows, all);
+    sum_steps<Pair, kRows, kCols>(m, x, w, share, sum);
   }
-  if (i < m.k) step<Pair, kRows, kCols>(m, x, w, i, LanesBefore<Pair>{m.k - i}, sum);
   finish<V, kRows, kCols>(m, sum, row, col);
 }
 
 // `rows` < kMost rows at once.
 template <class Pair, int kMost, int kCols>
-void rest_of_rows(const MatmulRange& m, int64_t row, int64_t rows, int64_t col, bool first) {
+void rest_of_rows(const MatmulRange& m, int64_t row, int64_t rows, int64_t col, int64_t before,
+                  int64_t all) {
   if constexpr (kMost > 1) {
-    if (rows == kMost - 1) return tile<Pair, kMost - 1, kCols>(m, row, col, first);
-    rest_of_rows<Pair, kMost - 1, kCols>(m, row, rows, col, first);
+    if (rows == kMost - 1) return tile<Pair, kMost - 1, kCols>(m, row, col, before, all);
+    rest_of_rows<Pair, kMost - 1, kCols>(m, row, rows, col, before, all);
   }
 }
 
 template <class Pair, int kRows, int kCols>
 void column(const MatmulRange& m, int64_t row_begin, int64_t row_end, int64_t col) {
+  const int64_t all = row_end - row_begin;
   int64_t row = row_begin;
   for (; row + kRows <= row_end; row += kRows)
-    tile<Pair, kRows, kCols>(m, row, col, row == row_begin);
-  rest_of_rows<Pair, kRows, kCols>(m, row, row_end - row, col, row == row_begin);
+    tile<Pair, kRows, kCols>(m, row, col, row - row_begin, all);
+  rest_of_rows<Pair, kRows, kCols>(m, row, row_end - row, col, row - row_begin, all);
 }
 
 // A block of x that stays in the L2 cache (1 MiB on the machine this was measured on, 256 KiB on
