@@ -345,7 +345,7 @@ int register_all() {
           }
         }
       }
-      if (!bf16_alone) add_codes(set, threads);
+      add_codes(set, threads);
     }
   }
   return 0;
