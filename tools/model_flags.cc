@@ -69,6 +69,7 @@ void ModelFlags::add_to(CLI::App& app) {
   app.add_option("--attention", attention, "fused or eager")->capture_default_str();
   app.add_option("--kernels", kernels, "Kernel set (default: the fastest one of this machine)");
   add_number(app, "--threads", threads, "Threads, 0 = the cores this process may use (default 0)");
+  app.add_flag("--pin-threads", pin_threads, "Keep each thread on a core of its own");
   app.add_option("--memory-limit", memory_limit,
                  "Most bytes to allocate, as 1000000, 64K, 512M or 2G; mapped weights do not count")
       ->type_name("BYTES");
@@ -111,7 +112,8 @@ LoadedModel::LoadedModel(const ModelFlags& flags)
               .attention = attention_kind(flags.attention),
               .threads = flags.threads,
               .kernels = flags.kernels,
-              .cache_config = flags.cache_config};
+              .cache_config = flags.cache_config,
+              .pin_threads = flags.pin_threads};
   model_ = Model::load(flags.model, load_, tracking_);
 }
 

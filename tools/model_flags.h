@@ -18,6 +18,7 @@ struct ModelFlags {
   bool cache_weights = false;
   int64_t max_cache_len = 0;
   int threads = 0;
+  bool pin_threads = false;
   std::string memory_limit;
   CLI::Option *has_cache = nullptr, *has_weights = nullptr;
 

@@ -14,7 +14,7 @@ Session::Session(std::shared_ptr<const Model> model, const SessionOptions& optio
       cache_(registry.make(options.cache_implementation, model_->cache_layers(), cache_options_,
                            allocator)),
       scratch_(allocator),
-      threads_(choose_threads(options.threads)),
+      threads_(choose_threads(options.threads), options.pin_threads),
       exec_{choose_kernels(options.kernels), threads_, scratch_} {}
 
 template <class Action>

@@ -21,6 +21,7 @@ struct SessionOptions {
   std::string kernels = {};       // empty = the fastest set of this machine
   std::string cache_config = {};  // the cache kind's own settings: a JSON object, or empty
   int64_t rollback = 0;           // see CacheOptions
+  bool pin_threads = false;       // each to a core of its own; see ThreadPool
 };
 
 // Keeps its model alive. Several sessions may share one model and run at once, each on a thread of

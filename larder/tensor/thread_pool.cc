@@ -5,7 +5,9 @@
 #include <atomic>
 #include <condition_variable>
 #include <mutex>
+#include <span>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "larder/base/error.h"
@@ -34,6 +36,25 @@ int affinity_cpus() {
   if (sched_getaffinity(0, sizeof set, &set) == 0) return CPU_COUNT(&set);
   // More cores than a cpu_set_t holds, or a kernel that refuses: the library's guess, 0 if none.
   return static_cast<int>(std::thread::hardware_concurrency());
+}
+
+// The cores that this thread may run on, in the order of their numbers.
+std::vector<int> affinity_list() {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  std::vector<int> cpus;
+  if (sched_getaffinity(0, sizeof set, &set) != 0) return cpus;
+  for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu)
+    if (CPU_ISSET(cpu, &set)) cpus.push_back(cpu);
+  return cpus;
+}
+
+// Binds this thread to one core, or frees it for several.
+bool run_on(std::span<const int> cpus) {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  for (const int cpu : cpus) CPU_SET(cpu, &set);
+  return sched_setaffinity(0, sizeof set, &set) == 0;
 }
 
 // Waits until `ready()`: spins first, then sleeps. `sleepers` tells the other side that a
@@ -71,6 +92,9 @@ struct ThreadPool::Shared {
   using Body = FunctionRef<void(int64_t, int64_t, int)>;
 
   int spins = 0;
+  // Where threads are pinned, else empty; and who was pinned by the constructor.
+  std::vector<int> cpus;
+  std::thread::id owner;
   // A job: written by the caller before `epoch` moves, read by workers after they see it move.
   // Every worker answers every job, so nobody reads one while the next is written.
   int64_t count = 0;
@@ -95,6 +119,9 @@ struct ThreadPool::Shared {
   }
 
   void work(int thread, int num_threads) {
+    // The caller's binding went through, so the system allows it; a core taken away since only
+    // leaves this thread where the system puts it.
+    if (!cpus.empty()) run_on(std::span(cpus).subspan(static_cast<size_t>(thread), 1));
     for (uint32_t seen = 0;; ++seen) {
       start.wait(spins, [&] { return epoch.load() != seen; });
       if (stop) return;
@@ -111,11 +138,12 @@ struct ThreadPool::Shared {
   }
 };
 
-ThreadPool::ThreadPool(int num_threads) : num_threads_(num_threads) {
+ThreadPool::ThreadPool(int num_threads, bool pin) : num_threads_(num_threads) {
   if (num_threads < 1 || num_threads > kMaxThreads)
     fail("a thread pool of ", num_threads, " threads; give 1 to ", kMaxThreads);
-  if (num_threads == 1) return;
+  if (num_threads == 1 && !pin) return;
   shared_ = std::make_unique<Shared>();
+  if (pin) pin_caller();
   // With more threads than cores a spinning thread only keeps a working one waiting.
   shared_->spins = num_threads <= affinity_cpus() ? kSpins : 0;
   shared_->workers.reserve(static_cast<size_t>(num_threads - 1));
@@ -125,13 +153,28 @@ ThreadPool::ThreadPool(int num_threads) : num_threads_(num_threads) {
   } catch (const std::system_error&) {
     const size_t started = shared_->workers.size();
     shared_->join();
+    if (pin) run_on(shared_->cpus);
     fail_as(ErrorKind::kIo, "the system refused to start thread ", started + 2, " of ", num_threads,
             "; use fewer threads");
   }
 }
 
+void ThreadPool::pin_caller() {
+  std::vector<int> cpus = affinity_list();
+  if (static_cast<size_t>(num_threads_) > cpus.size())
+    fail("cannot pin ", num_threads_, " threads: this process may use ", cpus.size(),
+         " cores; use fewer threads, or do not pin");
+  if (!run_on(std::span(cpus).first(1)))
+    fail_as(ErrorKind::kIo, "the system refused to pin a thread to core ", cpus[0],
+            "; do not pin threads");
+  shared_->cpus = std::move(cpus);
+  shared_->owner = std::this_thread::get_id();
+}
+
 ThreadPool::~ThreadPool() {
-  if (shared_) shared_->join();
+  if (!shared_) return;
+  shared_->join();
+  if (shared_->owner == std::this_thread::get_id()) run_on(shared_->cpus);
 }
 
 void ThreadPool::parallel_for(int64_t count, FunctionRef<void(int64_t, int64_t, int)> body) {

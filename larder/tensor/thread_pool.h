@@ -33,7 +33,10 @@ class FunctionRef<R(Args...)> {
 // (each generation has its own pool).
 class ThreadPool {
  public:
-  explicit ThreadPool(int num_threads);
+  // `pin`: each thread stays on a core of its own among those this process may use. The
+  // constructing thread is one of them; if it also destroys the pool, it may go anywhere again.
+  // Throws Error when there are fewer cores than threads, or the system refuses.
+  explicit ThreadPool(int num_threads, bool pin = false);
   ~ThreadPool();
   ThreadPool(const ThreadPool&) = delete;
   ThreadPool& operator=(const ThreadPool&) = delete;
@@ -45,6 +48,8 @@ class ThreadPool {
 
  private:
   struct Shared;
+  void pin_caller();
+
   int num_threads_;
   std::unique_ptr<Shared> shared_;
 };

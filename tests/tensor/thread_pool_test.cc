@@ -1,6 +1,7 @@
 #include "larder/tensor/thread_pool.h"
 
 #include <gtest/gtest.h>
+#include <sched.h>
 
 #include <atomic>
 #include <chrono>
@@ -90,6 +91,40 @@ TEST(ThreadPool, EndsWhileIdleOrUnusedAndPoolsNest) {
     }
   });
   EXPECT_EQ(total.load(), 2 * 20 * 5);
+}
+
+int cores_of_this_thread() {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  EXPECT_EQ(sched_getaffinity(0, sizeof set, &set), 0);
+  return CPU_COUNT(&set);
+}
+
+TEST(ThreadPool, PinsThreadsOnlyWhenAskedEachToACoreAndSetsItsMakerFree) {
+  const int all = cores_of_this_thread(), threads = all > 1 ? 2 : 1;
+  for (const bool pin : {false, true}) {
+    {
+      ThreadPool pool(threads, pin);
+      std::vector<int> cores(static_cast<size_t>(threads)), at(cores.size());
+      for (int job = 0; job < 100; ++job) {
+        pool.parallel_for(threads, [&](int64_t, int64_t, int thread) {
+          cores[static_cast<size_t>(thread)] = cores_of_this_thread();
+          at[static_cast<size_t>(thread)] = sched_getcpu();
+        });
+        for (const int count : cores) EXPECT_EQ(count, pin ? 1 : all);
+        if (pin && threads == 2) {
+          EXPECT_NE(at[0], at[1]);
+        }
+      }
+    }
+    EXPECT_EQ(cores_of_this_thread(), all);
+  }
+}
+
+TEST(ThreadPool, RefusesToPinMoreThreadsThanCores) {
+  const int all = cores_of_this_thread();
+  EXPECT_THROW(ThreadPool(all + 1, true), Error);
+  EXPECT_EQ(cores_of_this_thread(), all);
 }
 
 TEST(ThreadPool, RefusesCountsThatCannotBeRun) {
