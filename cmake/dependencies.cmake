@@ -12,7 +12,11 @@ if(LARDER_TOOLS)
 endif()
 if(LARDER_TESTS)
   # libgtest-dev 1.12.1; libeigen3-dev 3.4: dense algebra in double precision as an independent oracle in tests.
-  find_package(GTest REQUIRED)
+  if(CMAKE_CROSSCOMPILING)  # Debian's library is for this machine; its sources come with it
+    add_subdirectory(/usr/src/googletest ${PROJECT_BINARY_DIR}/googletest EXCLUDE_FROM_ALL)
+  else()
+    find_package(GTest REQUIRED)
+  endif()
   find_package(Eigen3 3.3 REQUIRED NO_MODULE)
 endif()
 if(LARDER_BENCHMARKS)
