@@ -143,9 +143,9 @@ ThreadPool::ThreadPool(int num_threads, bool pin) : num_threads_(num_threads) {
     fail("a thread pool of ", num_threads, " threads; give 1 to ", kMaxThreads);
   if (num_threads == 1 && !pin) return;
   shared_ = std::make_unique<Shared>();
-  if (pin) pin_caller();
   // With more threads than cores a spinning thread only keeps a working one waiting.
   shared_->spins = num_threads <= affinity_cpus() ? kSpins : 0;
+  if (pin) pin_caller();
   shared_->workers.reserve(static_cast<size_t>(num_threads - 1));
   try {
     for (int i = 1; i < num_threads; ++i)
