@@ -15,16 +15,17 @@ void prepare_q_pairs(float* q, int64_t rows, int32_t head_dim) {
   for (int64_t r = 0; r < rows; ++r) round_to_pairs(q + r * head_dim, head_dim);
 }
 
-// Decode waits for memory, and a core's own requests reach a quarter of its speed: more go out than
-// the first cache can wait for. Its prefetcher has room for them, but follows only streams that
-// come in order and not in bursts. So the next block is asked for a few lines at a time, all
-// through the work on this one (docs/performance.md): the first half of K while K is turned, the
-// second while V is, V beside the two products.
-// Two lines a step: half the block in the steps of a product.
+// The next block is asked for through all the work on this one: the first half of K while K is
+// turned, the second while V is, V beside the two products. Decode waits for memory, and a core's
+// own requests reach a quarter of its speed: more go out than the first cache can wait for. Its
+// prefetcher has room for them, but follows only streams that come in order and not in bursts: so a
+// few lines at a time (docs/performance.md), here two a step, half of V in the steps of a product.
 struct FetchRows {
   const void* const* row;
+  const void* const* end;
   int64_t bytes, at = 0;
   void step() {
+    if (row == end) return;
     const char* line = static_cast<const char*>(*row) + at;
     __builtin_prefetch(line, 0, 2);
     __builtin_prefetch(line + 64, 0, 2);
@@ -37,7 +38,7 @@ struct FetchRows {
 FetchRows fetch_values(const BlockWork& work, int64_t lane) {
   const bool more = work.next != nullptr && work.next->present != 0;
   const KVLanes& v = (more ? work.next : work.block)->v;
-  return {v.at + lane, row_bytes(v, lane, work.head_dim)};
+  return {v.at + lane, v.at + lane + kPairs, row_bytes(v, lane, work.head_dim)};
 }
 
 // [head_dim / 2, 64] words.
@@ -62,7 +63,7 @@ void load_k_pairs(const KVBlock& block, const KVBlock& next, int32_t head_dim, f
   });
 }
 
-// [32, head_dim] words. Lanes that hold no key are zero.
+// [32, head_dim] words. Lanes that hold no key hold anything, and no row sees them.
 void load_v_pairs(const KVBlock& block, const KVBlock& next, int32_t head_dim,
                   int32_t /*padded_dim*/, float* v_tile) {
   with_rows(block.v, folds_values(block.v), head_dim, [&](const auto& row) {

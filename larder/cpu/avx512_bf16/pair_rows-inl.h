@@ -86,9 +86,11 @@ inline bool has_plain_codes(const KVLanes& lanes) {
 
 // Whether a block's codes go into products as they are, (code - zero) * scale being multiplied out:
 // the scales of K into q where one serves all keys of a channel, those of V into the weights where
-// one serves all channels of a key. It saves most of the work of widening codes.
+// one serves all channels of a key. It saves most of the work of widening codes. Of shorter groups
+// of tokens a window may leave one in a block or two, and then the way must not depend on it.
 inline bool folds_keys(const KVLanes& k) {
-  return has_plain_codes(k) && k.codes->by_channel && all_equal(k.group, kTileKeys);
+  return has_plain_codes(k) && k.codes->by_channel && k.codes->token_group >= kTileKeys &&
+         all_equal(k.group, kTileKeys);
 }
 inline bool folds_values(const KVLanes& v) {
   return has_plain_codes(v) && !v.codes->by_channel && v.codes->parameters == 1;
