@@ -11,7 +11,7 @@ namespace {
 using Words = uint64_t __attribute__((vector_size(64)));
 
 // Fetched as far ahead as the kernels do: the processor alone reaches a tenth less.
-constexpr size_t kPrefetchAhead = 8 * 1024;
+constexpr size_t kPrefetchAhead = size_t{8} * 1024;
 
 // Nothing but loads, into two sums: more would not stay in the registers that every x86-64 has.
 uint64_t read(const std::byte* data, size_t bytes) {

@@ -119,15 +119,18 @@ struct AttendOps {
   // Widens the parameters of the lanes that are in codes, on one side of a block, and fetches those
   // of the side's next block. Needed before load_k, load_v and fold_block of that block.
   void (*widen_parameters)(const KVBlock& block, KVLanes& lanes, const KVBlock& next,
-                           const KVLanes& next_lanes, int32_t head_dim);
-  void (*load_k)(const KVBlock& block, const KVBlock& next, int32_t head_dim, float* k_tile);
+                           const KVLanes& next_lanes, int32_t head_dim) = nullptr;
+  void (*load_k)(const KVBlock& block, const KVBlock& next, int32_t head_dim,
+                 float* k_tile) = nullptr;
   void (*load_v)(const KVBlock& block, const KVBlock& next, int32_t head_dim, int32_t padded_dim,
-                 float* v_tile);
-  void (*fold_block)(const BlockWork& work);
+                 float* v_tile) = nullptr;
+  void (*fold_block)(const BlockWork& work) = nullptr;
   // into = merge(into, from), row by row; empty parts change nothing.
-  void (*merge)(const AttendParts& into, const AttendParts& from, int32_t rows, int32_t padded_dim);
+  void (*merge)(const AttendParts& into, const AttendParts& from, int32_t rows,
+                int32_t padded_dim) = nullptr;
   // Merges the sink (or null) into the first row of `part`, then out = o / l; zeros where l is 0.
-  void (*finish_row)(const AttendParts& part, const float* sink, int32_t head_dim, float* out);
+  void (*finish_row)(const AttendParts& part, const float* sink, int32_t head_dim,
+                     float* out) = nullptr;
 };
 
 // Defined in the folders of the instruction sets.

@@ -3,8 +3,8 @@
 // its weights, and everything else that holds of attention holds of it, too.
 #include <gtest/gtest.h>
 
+#include <bit>
 #include <cmath>
-#include <cstring>
 
 #include "tests/support/attend_problem.h"
 #include "tests/support/sanitized.h"
@@ -217,7 +217,8 @@ TEST(AttendBf16, APoisonedKeyReachesThoseWhoSeeItOnly) {
             if (data.sees(0, static_cast<int64_t>(i / width), key)) {
               ASSERT_TRUE(std::isnan(got.out[0][i])) << set->name << ", key " << key;
             } else {
-              ASSERT_EQ(std::memcmp(&got.out[0][i], &clean.out[0][i], 4), 0)
+              ASSERT_EQ(std::bit_cast<uint32_t>(got.out[0][i]),
+                        std::bit_cast<uint32_t>(clean.out[0][i]))
                   << set->name << ", key " << key << ", query " << i / width;
             }
           }

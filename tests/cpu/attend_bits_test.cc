@@ -2,8 +2,8 @@
 // lies in slots and keys that it does not see.
 #include <gtest/gtest.h>
 
+#include <bit>
 #include <cmath>
-#include <cstring>
 #include <functional>
 
 #include "tests/support/attend_problem.h"
@@ -179,7 +179,7 @@ void expect_poison_contained(const AttendData& data, int64_t key, const AttendRe
     if (data.sees(0, query, key)) {
       ASSERT_TRUE(std::isnan(got.out[0][i])) << "key " << key << ", query " << query;
     } else {
-      ASSERT_EQ(std::memcmp(&got.out[0][i], &clean.out[0][i], 4), 0)
+      ASSERT_EQ(std::bit_cast<uint32_t>(got.out[0][i]), std::bit_cast<uint32_t>(clean.out[0][i]))
           << "key " << key << ", query " << query;
     }
   }

@@ -1,8 +1,8 @@
 #include "tests/support/attend_problem.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
-#include <cstring>
 #include <limits>
 #include <random>
 
@@ -291,7 +291,7 @@ std::string first_difference(const AttendResult& a, const AttendResult& b) {
        {std::tuple{"out", &a.out, &b.out}, std::tuple{"lse", &a.lse, &b.lse}}) {
     for (size_t row = 0; row < x->size(); ++row)
       for (size_t i = 0; i < (*x)[row].size(); ++i)
-        if (std::memcmp(&(*x)[row][i], &(*y)[row][i], sizeof(float)) != 0)
+        if (std::bit_cast<uint32_t>((*x)[row][i]) != std::bit_cast<uint32_t>((*y)[row][i]))
           return str(name, " of row ", row, " at ", i, ": ", (*x)[row][i], " and ", (*y)[row][i]);
   }
   return "";

@@ -21,9 +21,9 @@ void prepare_q_pairs(float* q, int64_t rows, int32_t head_dim) {
 // prefetcher has room for them, but follows only streams that come in order and not in bursts: so a
 // few lines at a time (docs/performance.md), here two a step, half of V in the steps of a product.
 struct FetchRows {
-  const void* const* row;
-  const void* const* end;
-  int64_t bytes, at = 0;
+  const void* const* row = nullptr;
+  const void* const* end = nullptr;
+  int64_t bytes = 0, at = 0;
   void step() {
     if (row == end) return;
     const char* line = static_cast<const char*>(*row) + at;
@@ -125,7 +125,8 @@ void score_folded(const BlockWork& work, const VectorRange& range, BlockRows& ro
       const Halves scale = Halves::of_floats(k.scale + first + d + i);
       const Halves zero = Halves::of_floats(k.zero + first + d + i);
       for (int32_t r = 0; r < work.rows; ++r) {
-        const Halves of_q = Halves::of_words(V::load(work.q + r * work.head_dim + (d + i) / 2));
+        const Halves of_q =
+            Halves::of_words(V::load(work.q + int64_t{r} * work.head_dim + (d + i) / 2));
         const V words =
             Halves{mul(of_q.even, scale.even), mul(of_q.odd, scale.odd)}.rounded_words();
         words.store(q[r] + i / 2);

@@ -90,7 +90,7 @@ void weigh_row(const BlockWork& work, int32_t r, const VectorRange& range, Block
 
 // What the outputs of two parts are multiplied with when they are merged, by row.
 struct MergeFactors {
-  alignas(64) float a[kTilePad], b[kTilePad];
+  alignas(64) float a[kTilePad]{}, b[kTilePad]{};
 };
 
 // Merges m and l of up to kTilePad rows; empty parts change nothing, the first that is not is taken

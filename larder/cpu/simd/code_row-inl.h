@@ -40,7 +40,7 @@ inline void code_group(const float* x, CodedRowGroup& out, int64_t row) {
     sum += code;
     sum_high += high;
   }
-  for (int j = 0; j < kCount / 4; ++j) {
+  for (int64_t j = 0; j < kCount / 4; ++j) {
     __builtin_memcpy(out.high[j][row], highs + 4 * j, 4);
     __builtin_memcpy(out.low[j][row], lows + 4 * j, 4);
   }

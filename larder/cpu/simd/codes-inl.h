@@ -15,7 +15,7 @@ namespace {
 
 // With few rows a product is bound by memory: the first tile of a panel fetches what lies so far
 // behind it, in the order in which it lies, into L2.
-constexpr int64_t kCodesAhead = 8 * 1024;
+constexpr int64_t kCodesAhead = int64_t{8} * 1024;
 
 template <bool kInt4>
 [[gnu::always_inline]] inline void fetch_codes(const char* panel, int64_t group) {
@@ -29,12 +29,14 @@ template <bool kInt4>
 // so one pointer and constants reach all of it.
 struct GroupOfRows {
   const char* at;
-  const char* high(int j, int r) const { return at + (j * kCodedRows + r) * 4; }
+  const char* high(int64_t j, int64_t r) const { return at + (j * kCodedRows + r) * 4; }
   const char* low(int j, int r) const { return high(j, r) + offsetof(CodedRowGroup, low); }
-  const char* scale(int r) const { return at + offsetof(CodedRowGroup, scale) + 4 * r; }
-  const char* high_scale(int r) const { return at + offsetof(CodedRowGroup, high_scale) + 4 * r; }
-  const char* high_sum(int r) const { return at + offsetof(CodedRowGroup, high_sum) + 4 * r; }
-  const char* offset(int r) const { return at + offsetof(CodedRowGroup, offset) + 4 * r; }
+  const char* scale(int64_t r) const { return at + offsetof(CodedRowGroup, scale) + 4 * r; }
+  const char* high_scale(int64_t r) const {
+    return at + offsetof(CodedRowGroup, high_scale) + 4 * r;
+  }
+  const char* high_sum(int64_t r) const { return at + offsetof(CodedRowGroup, high_sum) + 4 * r; }
+  const char* offset(int64_t r) const { return at + offsetof(CodedRowGroup, offset) + 4 * r; }
 };
 inline int32_t word_at(const char* p) {
   int32_t word;
@@ -51,7 +53,7 @@ template <class Dot, int kRows>
   for (int r = 0; r < kRows; ++r) whole[r] = Dot::zero();
 #pragma GCC unroll 4
   for (int j = 0; j < 4; ++j) {
-    const auto both = Dot::load(codes + j * 64);
+    const auto both = Dot::load(codes + int64_t{j} * 64);
     const auto low = Dot::low(both), high = Dot::high(both);
 #pragma GCC unroll 12
     for (int r = 0; r < kRows; ++r) whole[r] = Dot::add4(whole[r], low, word_at(x.high(2 * j, r)));
@@ -69,7 +71,7 @@ template <class Dot, int kRows>
   for (int r = 0; r < kRows; ++r) whole[r] = Dot::zero();
 #pragma GCC unroll 8
   for (int j = 0; j < 8; ++j) {
-    const auto w = Dot::codes8(codes + j * 64);
+    const auto w = Dot::codes8(codes + int64_t{j} * 64);
 #pragma GCC unroll 12
     for (int r = 0; r < kRows; ++r) whole[r] = Dot::add8(whole[r], w, word_at(x.high(j, r)));
   }
@@ -77,7 +79,7 @@ template <class Dot, int kRows>
   for (int r = 0; r < kRows; ++r) whole[r] = Dot::times128(whole[r], word_at(x.offset(r)));
 #pragma GCC unroll 8
   for (int j = 0; j < 8; ++j) {
-    const auto w = Dot::codes8(codes + j * 64);
+    const auto w = Dot::codes8(codes + int64_t{j} * 64);
 #pragma GCC unroll 12
     for (int r = 0; r < kRows; ++r) whole[r] = Dot::add8(whole[r], w, word_at(x.low(j, r)));
   }
@@ -158,7 +160,7 @@ void rest_of_codes(const CodedRange& m, int64_t row, int64_t rows, int64_t panel
 }
 
 // A block of x that stays in L2 while all panels pass by; a panel stays in L1 while the block does.
-constexpr int64_t kCodesBlockBytes = 448 * 1024;
+constexpr int64_t kCodesBlockBytes = int64_t{448} * 1024;
 
 template <class Dot, int kRows, bool kInt4>
 void codes_range(const CodedRange& m, int64_t row_begin, int64_t row_end, int64_t panel_begin,

@@ -73,7 +73,7 @@ template <class V, int kRows, int kCols>
 // bytes of w in the order in which they lie, this far ahead, into L2 (measured:
 // docs/performance.md). Each asks for its share, so that memory works as long as arithmetic does.
 constexpr int kIntoL2 = 2;
-constexpr int64_t kPrefetchAhead = 12 * 1024, kLine = 64;
+constexpr int64_t kPrefetchAhead = int64_t{12} * 1024, kLine = 64;
 
 // Past so many rows memory is no limit, and fetching would only take time.
 constexpr int64_t kRowsThatWait = 64;
@@ -195,7 +195,7 @@ void column(const MatmulRange& m, int64_t row_begin, int64_t row_end, int64_t co
 // A block of x that stays in the L2 cache (1 MiB on the machine this was measured on, 256 KiB on
 // the smallest) while all of w passes by; within it, four rows of w stay in L1 while the block
 // passes.
-constexpr int64_t kBlockBytes = 448 * 1024;
+constexpr int64_t kBlockBytes = int64_t{448} * 1024;
 
 template <class Pair, int kRows>
 void matmul_pair(const MatmulRange& m, int64_t row_begin, int64_t row_end, int64_t col_begin,
