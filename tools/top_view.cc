@@ -43,12 +43,15 @@ char symbol_of(const PoolState::Block& block) {
 
 // That of most of the blocks; the first one's where several are as many.
 char symbol_of(std::span<const PoolState::Block> blocks) {
-  std::array<size_t, 128> count{};
+  std::array<size_t, 256> counts{};
+  const auto count = [&](char symbol) -> size_t& {
+    return counts[static_cast<unsigned char>(symbol)];
+  };
   char most = symbol_of(blocks.front());
-  for (const PoolState::Block& block : blocks) ++count[static_cast<size_t>(symbol_of(block))];
+  for (const PoolState::Block& block : blocks) ++count(symbol_of(block));
   for (const PoolState::Block& block : blocks) {
     const char symbol = symbol_of(block);
-    if (count[static_cast<size_t>(symbol)] > count[static_cast<size_t>(most)]) most = symbol;
+    if (count(symbol) > count(most)) most = symbol;
   }
   return most;
 }

@@ -18,7 +18,7 @@ void CacheFile::load(Cache& cache, const CacheOrigin& origin) const {
   check_formats(cache);
   size_t used = tokens_.size() + 1;  // tensors that have found their place; checksums have
   std::vector<std::unique_ptr<Change>> changes;
-  changes.reserve(static_cast<size_t>(cache.num_layers() + cache.num_cross()));
+  changes.reserve(static_cast<size_t>(cache.num_layers()) + static_cast<size_t>(cache.num_cross()));
   for (int32_t i = 0; i < cache.num_layers(); ++i)
     changes.push_back(prepare("layer", i, cache.layer(i), own_len_, used));
   for (int32_t i = 0; i < cache.num_cross(); ++i)

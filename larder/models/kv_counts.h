@@ -74,7 +74,7 @@ class LayerCounts {
 
 // How a DenseLayer is cut.
 struct DenseCut {
-  int64_t token_bytes, block_size;
+  int64_t token_bytes = 0, block_size = 0;
   int64_t window = 0, rollback = 0;  // gives back blocks behind them; 0: keeps all
 };
 std::unique_ptr<LayerCounts> count_dense(const DenseCut& cut);

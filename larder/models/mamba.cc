@@ -34,7 +34,7 @@ std::string embedding_name(const SafetensorsFolder& files) {
 // Gives the embedding's name.
 std::string want_weights(WeightLoader& loader, const SafetensorsFolder& files, const MambaConfig& c,
                          MambaWeights& weights) {
-  const std::string embedding = embedding_name(files);
+  std::string embedding = embedding_name(files);
   loader.matrix(embedding, c.vocab_size, c.hidden_size, weights.embed);
   if (!c.tie_word_embeddings)
     loader.matrix("lm_head.weight", c.vocab_size, c.hidden_size, weights.lm_head);

@@ -32,7 +32,8 @@ void widen_row(const CodedMatrix& matrix, int64_t row, float* out) {
   for (int64_t i = 0; i < matrix.k; ++i) {
     const int64_t group = i / kCodeGroup;
     if (int8) {
-      out[i] = param(group) * static_cast<float>(codes[i / 4 * 64 + i % 4] - 128);
+      const int code = codes[i / 4 * 64 + i % 4];
+      out[i] = param(group) * static_cast<float>(code - 128);
     } else {
       const int byte = codes[i / 8 * 64 + i % 4];
       const float product =

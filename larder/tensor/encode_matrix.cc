@@ -29,7 +29,7 @@ struct GroupCodes {
 // fold(..fold(fold(of(0), of(8)), of(16)).., ..): eight chains, then those.
 template <class Of, class Fold>
 float folded(const Of& of, const Fold& fold) {
-  std::array<float, kLanes> part;
+  std::array<float, kLanes> part{};
   for (size_t l = 0; l < kLanes; ++l) part[l] = of(l);
   for (size_t i = kLanes; i < kGroup; i += kLanes)
     for (size_t l = 0; l < kLanes; ++l) part[l] = fold(part[l], of(i + l));
@@ -86,7 +86,10 @@ struct Fit {
     const bool useless = scale < kSmallest || scale < range / 100;
     const float inverse = useless ? 0 : 1 / scale;
     for (size_t i = 0; i < kGroup; ++i) {
-      const auto nearest = static_cast<int32_t>((x[i] - minimum) * inverse + 0.5f);
+      // Halves go up; below zero the clamp takes what the cut rounds wrongly.
+      const float place = (x[i] - minimum) * inverse;
+      const auto nearest =
+          static_cast<int32_t>(place + 0.5f);  // NOLINT(bugprone-incorrect-roundings)
       code[i] = static_cast<float>(clamped(nearest, 0, 15));
     }
     error = sum([&](size_t i) {
@@ -106,8 +109,8 @@ struct Fit {
     return Fit(x, range, fitted, (sum_x - fitted * sum_c) / kGroup);
   }
 
-  float scale, minimum, error;
-  Values code;
+  float scale, minimum, error = 0;
+  Values code{};
 };
 
 void encode_int4(const Values& x, GroupCodes& out) {

@@ -20,19 +20,19 @@ class Files : public testing::Test {
  protected:
   Files() {
     std::string name = (fs::temp_directory_path() / "larder_file_test.XXXXXX").string();
-    if (::mkdtemp(name.data())) folder = name;
+    if (::mkdtemp(name.data())) folder_ = name;
   }
-  ~Files() override { fs::remove_all(folder); }
+  ~Files() override { fs::remove_all(folder_); }
 
   fs::path make(const char* name, std::string_view text) const {
-    std::ofstream(folder / name, std::ios::binary) << text;
-    return folder / name;
+    std::ofstream(folder_ / name, std::ios::binary) << text;
+    return folder_ / name;
   }
   std::ptrdiff_t entries() const {
-    return std::distance(fs::directory_iterator(folder), fs::directory_iterator());
+    return std::distance(fs::directory_iterator(folder_), fs::directory_iterator());
   }
 
-  fs::path folder;
+  fs::path folder_;
 };
 
 ErrorKind kind_of(const std::function<void()>& action, std::string* message = nullptr) {
@@ -57,7 +57,7 @@ TEST_F(Files, AMappingShowsTheBytesAndMovesAlong) {
 
 TEST_F(Files, AnEmptyFileMapsToNothing) {
   EXPECT_EQ(MappedFile(make("empty", "")).bytes().size(), 0u);
-  EXPECT_EQ(read_file(folder / "empty"), "");
+  EXPECT_EQ(read_file(folder_ / "empty"), "");
 }
 
 TEST_F(Files, ForgottenPagesAreReadAgain) {
@@ -75,13 +75,13 @@ TEST_F(Files, ForgottenPagesAreReadAgain) {
 
 TEST_F(Files, AMissingFileIsNamedWithTheReason) {
   std::string message;
-  EXPECT_EQ(kind_of([&] { MappedFile file(folder / "none"); }, &message), ErrorKind::kIo);
-  EXPECT_EQ(message, "cannot open " + (folder / "none").string() + ": No such file or directory");
+  EXPECT_EQ(kind_of([&] { MappedFile file(folder_ / "none"); }, &message), ErrorKind::kIo);
+  EXPECT_EQ(message, "cannot open " + (folder_ / "none").string() + ": No such file or directory");
 }
 
 TEST_F(Files, AFolderOrAPipeIsNotReadAndDoesNotHang) {
-  ASSERT_EQ(::mkfifo((folder / "pipe").c_str(), 0600), 0);
-  for (const fs::path& path : {folder, folder / "pipe"}) {
+  ASSERT_EQ(::mkfifo((folder_ / "pipe").c_str(), 0600), 0);
+  for (const fs::path& path : {folder_, folder_ / "pipe"}) {
     std::string message;
     EXPECT_EQ(kind_of([&] { MappedFile file(path); }, &message), ErrorKind::kIo);
     EXPECT_EQ(message, "cannot read " + path.string() + ": not a regular file");
@@ -96,11 +96,11 @@ TEST_F(Files, AFileAboveTheLimitIsRefused) {
 }
 
 TEST_F(Files, AnAtomicFileAppearsWholeOnCommit) {
-  AtomicFile file(folder / "out");
+  AtomicFile file(folder_ / "out");
   file.write("abc", 3);
-  EXPECT_FALSE(fs::exists(folder / "out"));
+  EXPECT_FALSE(fs::exists(folder_ / "out"));
   file.commit();
-  EXPECT_EQ(read_file(folder / "out"), "abc");
+  EXPECT_EQ(read_file(folder_ / "out"), "abc");
   EXPECT_EQ(entries(), 1);
 }
 
@@ -118,9 +118,9 @@ TEST_F(Files, AThrowLeavesTheOldFileAndNoTemporaryOne) {
 }
 
 TEST_F(Files, ACommitThatCannotRenameLeavesNoTemporaryFile) {
-  fs::create_directories(folder / "out" / "inside");
+  fs::create_directories(folder_ / "out" / "inside");
   EXPECT_EQ(kind_of([&] {
-              AtomicFile file(folder / "out");
+              AtomicFile file(folder_ / "out");
               file.write("new", 3);
               file.commit();
             }),
@@ -129,7 +129,7 @@ TEST_F(Files, ACommitThatCannotRenameLeavesNoTemporaryFile) {
 }
 
 TEST_F(Files, AnAtomicFileInAMissingFolderIsRefused) {
-  EXPECT_EQ(kind_of([&] { AtomicFile file(folder / "none" / "out"); }), ErrorKind::kIo);
+  EXPECT_EQ(kind_of([&] { AtomicFile file(folder_ / "none" / "out"); }), ErrorKind::kIo);
 }
 
 }  // namespace

@@ -347,7 +347,7 @@ TEST(OffloadFolder, ThatIsFullRefusesTheStep) {
   HostAllocator host;
   Machine machine;
   Cache cache = CacheRegistry().make("offloaded", specs(3), options(), host);
-  const size_t block = 2 * kHeads * 64 * kHeadDim * sizeof(float);
+  const size_t block = sizeof(float) * 2 * kHeads * 64 * kHeadDim;
   const struct rlimit tight { 4 * block, before.rlim_max };
   ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &tight), 0);
   feed(cache, machine.exec, {{0, numbers(0, 64)}});

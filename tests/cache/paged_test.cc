@@ -40,8 +40,8 @@ class Paged : public ::testing::Test {
 
 TEST_F(Paged, TakesAllItsMemoryAtOnceAndNoneLater) {
   Cache cache = make(R"({"block_size":16,"num_blocks":32})");
-  const size_t block = 2 * 2 * 64 * 16 * 2;  // K and V, heads, head_dim, tokens, bf16
-  EXPECT_EQ(tracking_.of("kv").live, 2 * 32 * block);
+  const size_t block = size_t{2} * 2 * 64 * 16 * 2;  // K and V, heads, head_dim, tokens, bf16
+  EXPECT_EQ(tracking_.of("kv").live, size_t{2} * 32 * block);
   const size_t calls = tracking_.total().calls;
   for (int i = 0; i < 100; ++i) feed_random(cache, machine_.exec, {{0, 1}, {1, 2}});
   EXPECT_EQ(tracking_.total().calls, calls);
@@ -135,7 +135,7 @@ TEST_F(Paged, OfManyRowsLessThanFourPercentIsUnused) {
     tokens += rows.back().count;
   }
   feed_random(cache, machine_.exec, rows);
-  EXPECT_LT(static_cast<double>(taken(cache) * 16 - tokens),
+  EXPECT_LT(static_cast<double>(int64_t{16} * taken(cache) - tokens),
             0.04 * static_cast<double>(taken(cache) * 16));
 }
 

@@ -30,7 +30,7 @@ Ids upto(int32_t n, int32_t first = 100) {
 
 // A pool with its prefixes, as one run has them.
 struct OneRun {
-  explicit OneRun(int64_t num_blocks, std::vector<LayerSpec> specs = {kFull, kFull},
+  explicit OneRun(int64_t num_blocks, const std::vector<LayerSpec>& specs = {kFull, kFull},
                   int64_t block_size = 4)
       : cache(make(num_blocks, specs, block_size)), prefixes(cache) {}
   static Cache make(int64_t num_blocks, const std::vector<LayerSpec>& specs, int64_t block_size) {
@@ -144,7 +144,7 @@ TEST_F(PrefixFile, WhatDoesNotFitIsRefusedAndNothingChanges) {
   first.compute(upto(13));
   save_prefixes(path_, first.prefixes, kOrigin);
   const auto refusal = [&](OneRun& run, const CacheOrigin& origin) {
-    const std::string error = error_of([&] { load_prefixes(path_, run.prefixes, origin); });
+    std::string error = error_of([&] { load_prefixes(path_, run.prefixes, origin); });
     EXPECT_EQ(run.taken(), 0);
     return error;
   };

@@ -155,7 +155,7 @@ TEST(Case11, HqqRoundsOnAsIfTheBadGroupWereNotThere) {
   const Result bad = run(q, x, 4);
   x.erase(x.begin() + 16, x.begin() + 32);
   const Result without = run(q, x, 4);
-  for (const auto& [g, other] : {std::pair{0u, 0u}, {2u, 1u}, {3u, 2u}}) {
+  for (const auto& [g, other] : {std::pair<size_t, size_t>{0, 0}, {2, 1}, {3, 2}}) {
     EXPECT_EQ(bad.scale[g], without.scale[other]);
     EXPECT_EQ(bad.zero[g], without.zero[other]);
     for (size_t i = 0; i < 16; ++i) EXPECT_EQ(bad.codes[g * 16 + i], without.codes[other * 16 + i]);

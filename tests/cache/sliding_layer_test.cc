@@ -13,7 +13,7 @@ namespace larder::test {
 namespace {
 
 constexpr int32_t kHeads = 2, kDim = 4;
-constexpr size_t kTokenBytes = 2 * kHeads * kDim * sizeof(float);
+constexpr size_t kTokenBytes = sizeof(float) * 2 * kHeads * kDim;
 
 // Layer 0 slides, layer 1 is full.
 Cache make(const std::string& kind, int64_t window, Allocator& host, int64_t rollback = 0,
@@ -68,7 +68,7 @@ class SlidingKind : public ::testing::TestWithParam<std::string> {
     }
   }
   static float value(int32_t row, int64_t position) {
-    return static_cast<float>(1000 * row + position);
+    return static_cast<float>(int64_t{1000} * row + position);
   }
   static Feed next(const Cache& cache, int32_t row, int count) {
     return {row, numbers(value(row, cache.seq_len(row)), count)};

@@ -21,7 +21,7 @@ class EnginePrefixes : public ::testing::TestWithParam<const char*> {
     const Ids beginning = fixture_.prompt(shared, 1);
     for (int i = 0; i < count; ++i) {
       Ids prompt = beginning;
-      const Ids own = fixture_.prompt(5, static_cast<uint64_t>(100 + i));
+      const Ids own = fixture_.prompt(5, 100 + static_cast<uint64_t>(i));
       prompt.insert(prompt.end(), own.begin(), own.end());
       requests.push_back(fixture_.ask(prompt, 6));
     }

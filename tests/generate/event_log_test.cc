@@ -69,6 +69,7 @@ struct Engines {
   uint64_t longest = 23;  // prompt
   bool swaps = false;
 };
+// NOLINTNEXTLINE(readability-identifier-naming): GoogleTest asks for this name
 void PrintTo(const Engines& engines, std::ostream* out) { *out << engines.name; }
 class EventsOf : public ::testing::TestWithParam<Engines> {};
 INSTANTIATE_TEST_SUITE_P(

@@ -189,7 +189,7 @@ TEST_F(Windows, Case13_GenerationNeedsPromptAndNewTokensLessOne) {
     EXPECT_EQ(run(6, 3), 3u);
     for (const auto& lengths : {std::pair{9, 1}, {6, 4}}) {
       const std::string text = error_text([&] { run(lengths.first, lengths.second); });
-      EXPECT_NE(text.find("9"), std::string::npos) << text;
+      EXPECT_NE(text.find('9'), std::string::npos) << text;
       EXPECT_NE(text.find("max_cache_len is 8"), std::string::npos) << text;
     }
   }

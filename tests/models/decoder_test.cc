@@ -50,7 +50,7 @@ TEST_F(Decoders, Case33_ATypeThatNoKernelReadsIsRefusedByName) {
   TinyModel tiny;
   TinyTensor& tensor = tiny.tensors["model.layers.0.mlp.up_proj.weight"];
   tensor.dtype = DType::kI16;
-  tensor.bytes.resize(24 * 16 * 2);
+  tensor.bytes.resize(size_t{24} * 16 * 2);
   const std::string text = error_text([&] { load(tiny); });
   EXPECT_NE(text.find("up_proj.weight\" is i16"), std::string::npos) << text;
   EXPECT_NE(text.find("f32, f16, bf16"), std::string::npos) << text;
@@ -109,7 +109,7 @@ TEST_F(Decoders, WeightsStayInTheFileUnlessTheirTypeMustChange) {
     tensor.dtype = DType::kBF16;
     tensor.bytes.assign(narrow.view().bytes(), narrow.view().bytes() + narrow.view().byte_size());
   }
-  const size_t norms = 5 * 16 * sizeof(float);
+  const size_t norms = sizeof(float) * 5 * 16;
   for (const auto& [dtype, converted] : {std::pair<std::optional<DType>, bool>{std::nullopt, false},
                                          {DType::kF32, false},
                                          {DType::kF16, true}}) {

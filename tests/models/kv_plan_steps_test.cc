@@ -140,7 +140,7 @@ LayerSpec state_layer(int32_t channels) {
   spec.kind = LayerKind::kState;
   spec.conv_channels = channels;
   spec.conv_kernel = 3;
-  spec.state_size = 5 * channels;
+  spec.state_size = int64_t{5} * channels;
   return spec;
 }
 

@@ -62,7 +62,7 @@ TEST(KVPlan, ScratchIsBoundedWhereTheFileNamesTheSizes) {
     ++bounded;
     const Json text = config.contains("text_config") ? config["text_config"] : config;
     if (text.contains("hidden_size")) {
-      EXPECT_GT(*bytes, 4 * 512 * text["hidden_size"].get<int64_t>()) << name;
+      EXPECT_GT(*bytes, int64_t{4} * 512 * text["hidden_size"].get<int64_t>()) << name;
     }
   }
   EXPECT_GT(bounded, 20);

@@ -78,7 +78,7 @@ class Runner {
       q_start.push_back((row + 1) * n);
     }
     const Step step{batch, batch * n, q_start.data(), position.data(), slot.data(), false};
-    const Shape shape{batch * n, spec_.num_kv_heads, spec_.head_dim};
+    const Shape shape{int64_t{batch} * n, spec_.num_kv_heads, spec_.head_dim};
     KVLayer& target = cache_.kv(layer);
     target.reserve(step);
     const KVView view =

@@ -70,7 +70,7 @@ TEST(EncodeMatrix, WeightsThatCameOffAGridOfItsKindComeBack) {
 
 TEST(EncodeMatrix, GroupsOfOneValueOfZerosAndOfTinyNumbersAreThemselves) {
   for (const WeightFormat format : kFormats) {
-    std::vector<float> values(3 * 32, 0.0f);
+    std::vector<float> values(size_t{3} * 32, 0.0f);
     for (size_t i = 32; i < 64; ++i) values[i] = -0.75f;
     for (size_t i = 64; i < 96; ++i) values[i] = 1e-39f;
     const std::vector<float> got = EncodedMatrix(values, 1, 96, format).widened();
@@ -84,7 +84,7 @@ TEST(EncodeMatrix, AGroupThatIsNotFiniteStandsForNaN) {
   for (const WeightFormat format : kFormats) {
     for (const float bad :
          {std::numeric_limits<float>::quiet_NaN(), -std::numeric_limits<float>::infinity()}) {
-      std::vector<float> values = random_floats(2 * 64, 7);
+      std::vector<float> values = random_floats(int64_t{2} * 64, 7);
       values[40] = bad;
       const std::vector<float> got = EncodedMatrix(values, 2, 64, format).widened();
       for (size_t i = 0; i < got.size(); ++i) EXPECT_EQ(std::isnan(got[i]), i >= 32 && i < 64) << i;
@@ -94,7 +94,7 @@ TEST(EncodeMatrix, AGroupThatIsNotFiniteStandsForNaN) {
 
 TEST(EncodeMatrix, TheBytesDoNotDependOnTheThreads) {
   for (const WeightFormat format : kFormats) {
-    const std::vector<float> values = random_floats(50 * 40, 8);
+    const std::vector<float> values = random_floats(int64_t{50} * 40, 8);
     const EncodedMatrix one(values, 50, 40, format), three(values, 50, 40, format, 3);
     EXPECT_EQ(std::memcmp(one.bytes().data(), three.bytes().data(), one.bytes().size()), 0);
   }
@@ -102,7 +102,7 @@ TEST(EncodeMatrix, TheBytesDoNotDependOnTheThreads) {
 
 TEST(EncodeMatrix, EveryFloatTypeIsReadAsWhatItStandsFor) {
   HostAllocator host;
-  std::vector<float> values = random_floats(16 * 32, 9);
+  std::vector<float> values = random_floats(int64_t{16} * 32, 9);
   for (const DType dtype : {DType::kBF16, DType::kF16, DType::kF64}) {
     const Tensor narrow =
         clone(host, TensorView::contiguous(values.data(), DType::kF32, {16, 32}), dtype, "test");

@@ -101,7 +101,7 @@ TEST_F(Verify, PerHeadListsEveryLayerAndHeadUnderItsFormat) {
   const CommandResult result = verify(flags);
   ASSERT_EQ(result.code, 0) << result.err;
   const auto lines = words(result.out);
-  constexpr size_t kHeads = 4 * 2;  // layers and heads of toy-llama
+  constexpr size_t kHeads = size_t{4} * 2;  // layers and heads of toy-llama
   ASSERT_EQ(lines.size(), 2 + 2 * (2 + kHeads)) << result.out;
   for (const size_t format : {size_t{2}, 2 + 2 + kHeads}) {
     EXPECT_EQ(lines[format + 1],

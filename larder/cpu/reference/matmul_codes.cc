@@ -34,6 +34,7 @@ float dot(const CodedRowGroup* x, size_t x_row, const Row& w, int64_t groups) {
   for (int64_t g = 0; g < groups; ++g) {
     int32_t whole = 0;
     for (int64_t i = 0; i < kCodeGroup; ++i) {
+      // NOLINTNEXTLINE(bugprone-signed-char-misuse): an int8_t is a number here
       const int32_t high = x[g].high[i / 4][x_row][i % 4], low = x[g].low[i / 4][x_row][i % 4];
       whole += (int8 ? kCodeBase * high + low : high) * w.code(g, i);
     }

@@ -56,10 +56,11 @@ template <class Dot, int kRows>
     const auto both = Dot::load(codes + int64_t{j} * 64);
     const auto low = Dot::low(both), high = Dot::high(both);
 #pragma GCC unroll 12
-    for (int r = 0; r < kRows; ++r) whole[r] = Dot::add4(whole[r], low, word_at(x.high(2 * j, r)));
+    for (int r = 0; r < kRows; ++r)
+      whole[r] = Dot::add4(whole[r], low, word_at(x.high(int64_t{2} * j, r)));
 #pragma GCC unroll 12
     for (int r = 0; r < kRows; ++r)
-      whole[r] = Dot::add4(whole[r], high, word_at(x.high(2 * j + 1, r)));
+      whole[r] = Dot::add4(whole[r], high, word_at(x.high(int64_t{2} * j + 1, r)));
   }
 }
 
