@@ -3,10 +3,10 @@
 // its weights, and everything else that holds of attention holds of it, too.
 #include <gtest/gtest.h>
 
-#include <bit>
 #include <cmath>
 
 #include "tests/support/attend_problem.h"
+#include "tests/support/poisoned_key.h"
 #include "tests/support/sanitized.h"
 
 namespace larder::test {
@@ -201,27 +201,15 @@ TEST(AttendBf16, APoisonedKeyReachesThoseWhoSeeItOnly) {
                            .kv_heads = 4,
                            .head_dim = 64,
                            .window = window});
-    const auto width = static_cast<size_t>(4 * 64);
     for (const Kernels* set : available_kernel_sets()) {
       for (const Calls& calls : {all_at_once(data), chunks(data, 5)}) {
         const AttendResult clean = attend_with_set(*set, data, calls, bf16_run());
         for (const int64_t key : {0, 5, 20, 63, 64, 69}) {
           AttendData dirty = data;
-          for (size_t head = 0; head < 4; ++head)
-            for (size_t d = 0; d < 64; ++d) {
-              const size_t at = (head * 70 + static_cast<size_t>(key)) * 64 + d;
-              dirty.k[0][at] = dirty.v[0][at] = std::numeric_limits<float>::quiet_NaN();
-            }
-          const AttendResult got = attend_with_set(*set, dirty, calls, bf16_run());
-          for (size_t i = 0; i < got.out[0].size(); ++i) {
-            if (data.sees(0, static_cast<int64_t>(i / width), key)) {
-              ASSERT_TRUE(std::isnan(got.out[0][i])) << set->name << ", key " << key;
-            } else {
-              ASSERT_EQ(std::bit_cast<uint32_t>(got.out[0][i]),
-                        std::bit_cast<uint32_t>(clean.out[0][i]))
-                  << set->name << ", key " << key << ", query " << i / width;
-            }
-          }
+          poison(dirty, 0, key, std::numeric_limits<float>::quiet_NaN());
+          SCOPED_TRACE(set->name);
+          expect_poison_contained(data, key, clean,
+                                  attend_with_set(*set, dirty, calls, bf16_run()));
         }
       }
     }

@@ -2,11 +2,11 @@
 // lies in slots and keys that it does not see.
 #include <gtest/gtest.h>
 
-#include <bit>
 #include <cmath>
 #include <functional>
 
 #include "tests/support/attend_problem.h"
+#include "tests/support/poisoned_key.h"
 #include "tests/support/sanitized.h"
 
 namespace larder::test {
@@ -139,17 +139,6 @@ TEST(AttendBits, UnusedSlotsMayHoldAnything) {
   });
 }
 
-// Overwrites K and V of one key in all heads.
-void poison(AttendData& data, size_t row, int64_t key, float value) {
-  const AttendProblem& p = data.problem;
-  const int64_t k_len = p.rows[row].k_len;
-  for (int64_t head = 0; head < p.kv_heads; ++head)
-    for (int64_t d = 0; d < p.head_dim; ++d) {
-      const auto at = static_cast<size_t>((head * k_len + key) * p.head_dim + d);
-      data.k[row][at] = data.v[row][at] = value;
-    }
-}
-
 TEST(AttendBits, HiddenKeysMayHoldAnything) {
   for_each_set_and_problem([](const Kernels& set, const AttendData& data) {
     const AttendResult clean = attend_with_set(set, data, all_at_once(data));
@@ -168,21 +157,6 @@ TEST(AttendBits, HiddenKeysMayHoldAnything) {
       EXPECT_EQ(first_difference(clean, attend_with_set(set, dirty, all_at_once(dirty))), "");
     }
   });
-}
-
-// Every result of `got` but those of queries that see the key has the bytes of `clean`.
-void expect_poison_contained(const AttendData& data, int64_t key, const AttendResult& clean,
-                             const AttendResult& got) {
-  const int64_t width = data.problem.heads * data.problem.head_dim;
-  for (size_t i = 0; i < got.out[0].size(); ++i) {
-    const int64_t query = static_cast<int64_t>(i) / width;
-    if (data.sees(0, query, key)) {
-      ASSERT_TRUE(std::isnan(got.out[0][i])) << "key " << key << ", query " << query;
-    } else {
-      ASSERT_EQ(std::bit_cast<uint32_t>(got.out[0][i]), std::bit_cast<uint32_t>(clean.out[0][i]))
-          << "key " << key << ", query " << query;
-    }
-  }
 }
 
 // A poisoned key that some queries of a tile see and others do not; whole and in pieces of a few
