@@ -117,7 +117,7 @@ const float* bias_of(const AttendArgs& args, const AttendTask& task, int64_t tok
 // Few rows read V where it lies rather than make a tile of it.
 bool reads_directly(const Call& call, const AttendTask& task, const KVBlock& block) {
   const auto same = [&](KVFormat format) { return format == block.v.format[0]; };
-  return call.ops.prepare_q == nullptr && count_rows(call, task) <= kTileRows &&
+  return !call.ops.needs_v_tile && count_rows(call, task) <= kTileRows &&
          call.plan.head_dim % kDirectChannels == 0 &&
          std::all_of(block.v.format, block.v.format + kTileKeys, same);
 }

@@ -114,12 +114,14 @@ struct AttendOps {
   // Turns queries [rows, head_dim] into the form that fold_block wants, each where it is; null:
   // they stay f32.
   void (*prepare_q)(float* q, int64_t rows, int32_t head_dim) = nullptr;
-  // Fill the tiles of `block`, which has a lane present; `next` is what will be loaded next, or
-  // has no lane present.
+  // Whether fold_block wants a tile of V even for few rows.
+  bool needs_v_tile = false;
   // Widens the parameters of the lanes that are in codes, on one side of a block, and fetches those
   // of the side's next block. Needed before load_k, load_v and fold_block of that block.
   void (*widen_parameters)(const KVBlock& block, KVLanes& lanes, const KVBlock& next,
                            const KVLanes& next_lanes, int32_t head_dim) = nullptr;
+  // Fill the tiles of `block`, which has a lane present; `next` is what will be loaded next, or
+  // has no lane present.
   void (*load_k)(const KVBlock& block, const KVBlock& next, int32_t head_dim,
                  float* k_tile) = nullptr;
   void (*load_v)(const KVBlock& block, const KVBlock& next, int32_t head_dim, int32_t padded_dim,

@@ -120,7 +120,7 @@ void score_folded(const BlockWork& work, const VectorRange& range, BlockRows& ro
   V off[kTileRows];
   for (V& sum : off) sum = V::zero();
   for (int64_t d = 0; d < work.head_dim; d += kStrip) {
-    const int64_t channels = work.head_dim - d < kStrip ? work.head_dim - d : kStrip;
+    const int64_t channels = strip_width(work.head_dim, d);
     for (int64_t i = 0; i < channels; i += kWide) {
       const Halves scale = Halves::of_floats(k.scale + first + d + i);
       const Halves zero = Halves::of_floats(k.zero + first + d + i);
@@ -181,7 +181,7 @@ void add_pair(const float* weights, const float* values, uint64_t bits, int64_t 
 
 // Pairs in order: runs that all rows see go together; where sights differ, each row takes its own.
 void sum_pairs(const BlockWork& work, const BlockRows& rows, int64_t d, float (*sum)[kStrip]) {
-  const int64_t channels = work.head_dim - d < kStrip ? work.head_dim - d : kStrip;
+  const int64_t channels = strip_width(work.head_dim, d);
   uint64_t any = 0, all = ~uint64_t{0};
   for (int32_t r = 0; r < work.rows; ++r) any |= rows.visible[r], all &= rows.visible[r];
   if (any == 0) return;
@@ -229,7 +229,7 @@ void fold_pairs(const BlockWork& work) {
   merge_block<T>(work, rows, [&](const auto&, const auto&, int64_t d, float(*sum)[kStrip]) {
     sum_pairs(work, rows, d, sum);
     if (!folded) return;
-    const int64_t channels = work.head_dim - d < kStrip ? work.head_dim - d : kStrip;
+    const int64_t channels = strip_width(work.head_dim, d);
     for (int32_t r = 0; r < work.rows; ++r)
       for (int64_t i = 0; i < channels; i += V::kLanes)
         sub(V::load(sum[r] + i), V::set1(off[r])).store(sum[r] + i);
@@ -255,6 +255,7 @@ void finish_pairs(const AttendParts& part, const float* sink, int32_t head_dim, 
 }  // namespace
 
 constinit const AttendOps kAttendBf16Dot = {.prepare_q = prepare_q_pairs,
+                                            .needs_v_tile = true,
                                             .widen_parameters = widen_parameters<T>,
                                             .load_k = load_k_pairs,
                                             .load_v = load_v_pairs,

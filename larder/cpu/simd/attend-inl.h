@@ -23,6 +23,9 @@ constexpr float kLowest = -FLT_MAX;
 constexpr float kNone = -__builtin_inff();
 constexpr int64_t kStrip = 64;  // channels of the output at a time
 
+// The channels of the strip that begins at d, of `dim` in all.
+inline int64_t strip_width(int64_t dim, int64_t d) { return dim - d < kStrip ? dim - d : kStrip; }
+
 // The rows of one fold_block call, on the stack.
 struct BlockRows {
   alignas(64) float p[kTileRows][kTileKeys];  // scores, then weights
@@ -148,7 +151,7 @@ inline void add_values(const BlockWork& work, const BlockRows& rows, int32_t fir
     return;
   }
   using V = typename T::V;
-  const int64_t channels = work.padded_dim - d < kStrip ? work.padded_dim - d : kStrip;
+  const int64_t channels = strip_width(work.padded_dim, d);
   multiply<T>({.a = rows.p[first] + keys.begin,
                .a_stride = kTileKeys,
                .b = work.v_tile + keys.begin * work.padded_dim + d,
@@ -204,7 +207,7 @@ template <class T, class SumUp>
 void fold_strip(const BlockWork& work, const BlockRows& rows, const bool* first,
                 const MergeFactors& factors, int64_t d, const SumUp& sum_up) {
   using V = typename T::V;
-  const int64_t count = work.padded_dim - d < kStrip ? work.padded_dim - d : kStrip;
+  const int64_t count = strip_width(work.padded_dim, d);
   alignas(64) float sum[kTileRows][kStrip];
   for (int32_t r = 0; r < work.rows; ++r)
     for (int64_t i = 0; i < count; i += V::kLanes) V::zero().store(sum[r] + i);
