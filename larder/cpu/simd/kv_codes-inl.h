@@ -9,47 +9,32 @@
 #include <cstdint>
 
 #include "larder/cpu/attend_tile.h"
+#include "larder/cpu/simd/convert-inl.h"
 
 namespace larder::cpu {
 namespace {
 
 // ---- parameters ----
 
-template <class V>
-inline void widen_floats(DType dtype, const char* from, int64_t count, float* to) {
-  for (int64_t i = 0; i < count; i += V::kLanes) {
-    const int64_t n = count - i < V::kLanes ? count - i : V::kLanes;
-    switch (dtype) {
-      case DType::kF16:
-        V::load_f16_first(from + 2 * i, n).store_first(to + i, n);
-        break;
-      case DType::kBF16:
-        V::load_bf16_first(from + 2 * i, n).store_first(to + i, n);
-        break;
-      default:
-        V::load_first(from + 4 * i, n).store_first(to + i, n);
-    }
-  }
-}
-
-// The same for numbers `stride` bytes apart, at most kTileKeys.
+// `count` numbers `stride` bytes apart, at most kTileKeys, widened to f32.
 template <class V>
 inline void widen_strided(DType dtype, const char* from, int64_t stride, int64_t count, float* to) {
   const int64_t size = dtype == DType::kF32 ? 4 : 2;
-  if (stride == size || count == 1) return widen_floats<V>(dtype, from, count, to);
+  if (stride == size || count == 1) return void(load_row<V>(to, from, dtype, count));
   char gathered[4 * kTileKeys];
   if (size == 4) {
     for (int64_t i = 0; i < count; ++i) __builtin_memcpy(gathered + 4 * i, from + i * stride, 4);
   } else {
     for (int64_t i = 0; i < count; ++i) __builtin_memcpy(gathered + 2 * i, from + i * stride, 2);
   }
-  widen_floats<V>(dtype, gathered, count, to);
+  load_row<V>(to, gathered, dtype, count);
 }
 
 template <class V>
 inline void fill_floats(float value, int64_t count, float* to) {
-  for (int64_t i = 0; i < count; i += V::kLanes)
-    V::set1(value).store_first(to + i, count - i < V::kLanes ? count - i : V::kLanes);
+  int64_t i = 0;
+  for (; i + V::kLanes <= count; i += V::kLanes) V::set1(value).store(to + i);
+  if (i < count) V::set1(value).store_first(to + i, count - i);
 }
 
 inline float middle_code(const KVCodes& codes) { return static_cast<float>(1 << (codes.bits - 1)); }
@@ -78,11 +63,11 @@ int64_t widen_by_channel(const KVRun& run, const KVRunParameters& from, int64_t 
   const KVCodes& codes = *lanes.codes;
   const char *scale = from.scale, *zero = from.zero;
   for (int64_t t = -from.within; t < run.count; t += codes.token_group, ++group) {
-    widen_floats<V>(codes.dtype, scale, head_dim, lanes.scale + group * head_dim);
+    load_row<V>(lanes.scale + group * head_dim, scale, codes.dtype, head_dim);
     if (codes.symmetric) {
       fill_floats<V>(middle_code(codes), head_dim, lanes.zero + group * head_dim);
     } else {
-      widen_floats<V>(codes.dtype, zero, head_dim, lanes.zero + group * head_dim);
+      load_row<V>(lanes.zero + group * head_dim, zero, codes.dtype, head_dim);
       zero += codes.token_stride;
     }
     scale += codes.token_stride;
