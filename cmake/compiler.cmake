@@ -57,7 +57,7 @@ function(larder_kernel_flags target)
   set_source_files_properties(${avx2} PROPERTIES COMPILE_OPTIONS "${f_avx2}")
   set_source_files_properties(${avx512} PROPERTIES COMPILE_OPTIONS "${f_avx512}")
   set_source_files_properties(${avx512_vnni} PROPERTIES COMPILE_OPTIONS "${f_avx512};-mavx512vnni")
-  set_source_files_properties(${avx512_bf16} PROPERTIES COMPILE_OPTIONS "${f_avx512};-mavx512bf16")
+  set_source_files_properties(${avx512_bf16} PROPERTIES COMPILE_OPTIONS "${f_avx512};-mavx512vnni;-mavx512bf16")
   set_source_files_properties(${avx2} ${avx512} ${avx512_vnni} ${avx512_bf16} PROPERTIES SKIP_PRECOMPILE_HEADERS ON)
 endfunction()
 

@@ -18,6 +18,8 @@ constexpr int kTileKeys = 64;  // kAttendBlock of tensor/kernels.h
 constexpr int kTileRows =
     6;  // rows a call of fold_block takes: 6 x 4 sums fill AVX-512's registers
 constexpr int kDirectChannels = 64;
+// Products of so many codes of 8 bits with numbers of 16 bits add up to less than 2^31.
+constexpr int kMostFoldedChannels = 256;
 constexpr int kTilePad = 16;  // rows of tiles and parts are padded to the widest vector
 
 // How a stored token lies in memory. A new format is a new value here, a case in kv_tile.cc and one
@@ -44,6 +46,8 @@ struct KVCodes {
   int32_t channel_group = 0, token_group = 1, parameters = 0;
   DType dtype = DType::kF32;  // of the parameters: f32, f16, bf16
   int64_t token_stride = 0;   // bytes between the parameters of two (groups of) tokens
+  // Whether the codes of a block may go into products as they are (simd/folded-inl.h).
+  bool may_fold = false;
 };
 
 // The parameters of the first token of a run, which is the token number `within` of its group.
@@ -64,6 +68,8 @@ struct KVLanes {
   float* scale = nullptr;
   float* zero = nullptr;
   uint8_t group[kTileKeys];
+  // Whether the codes of this block do go into products as they are; likewise.
+  bool folded = false;
 };
 // Floats a channel in each of KVLanes::scale and zero. By token there are up to head_dim / 16
 // parameters for 64 lanes; by channel a block meets at most 3 groups of 32 tokens, and one more

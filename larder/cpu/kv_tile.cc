@@ -124,6 +124,19 @@ void fill_absent(const void* zeros, KVBlock& block) {
 
 }  // namespace
 
+namespace {
+
+// Of keys one parameter must serve a whole block of a channel: of shorter groups a window may leave
+// one in a block or two, and then the way to read it must not depend on that. Of values one must
+// serve all channels of a token.
+bool may_fold(const KVCodes& codes, bool keys, int32_t head_dim) {
+  if (codes.bits < 4) return false;
+  if (!keys) return !codes.by_channel && codes.parameters == 1;
+  return codes.by_channel && codes.token_group >= kTileKeys && head_dim <= kMostFoldedChannels;
+}
+
+}  // namespace
+
 KVCodes codes_of(const KVView& view, KVSide KVSegment::*side) {
   for (int32_t s = 0; s < view.num_segments; ++s) {
     const KVQuant& quant = (view.segment[s].*side).quant;
@@ -140,6 +153,7 @@ KVCodes codes_of(const KVView& view, KVSide KVSegment::*side) {
     codes.parameters = (view.head_dim + codes.channel_group - 1) / codes.channel_group;
     codes.token_stride = flat ? codes.parameters * static_cast<int64_t>(dtype_size(quant.dtype))
                               : quant.token_stride;
+    codes.may_fold = may_fold(codes, side == &KVSegment::k, view.head_dim);
     return codes;
   }
   return {};

@@ -15,6 +15,8 @@ struct AttendAvx2 {
     return _mm256_castsi256_ps(_mm256_cmpeq_epi32(set, lane));
   }
   static uint64_t bits(V::Mask mask) { return static_cast<unsigned>(_mm256_movemask_ps(mask)); }
+  static V operand(V v) { return v; }
+  static V load_query(const float* q, int64_t d) { return V::load(q + d); }
   static V multiply_add(V a, V b, V c) { return fma(a, b, c); }
   static V load_masked(const float* p, V::Mask mask) {
     return {_mm256_maskload_ps(p, _mm256_castps_si256(mask))};
@@ -53,6 +55,35 @@ struct AttendAvx2 {
       const __m256i codes = _mm256_srlv_epi32(_mm256_set1_epi32(word), shift);
       return {_mm256_cvtepi32_ps(_mm256_and_si256(codes, _mm256_set1_epi32((1 << kBits) - 1)))};
     }
+  }
+
+  using Whole = __m256i;
+  template <int kBits, int kField>
+  static Whole code_pairs(V words) {
+    __m256i codes = _mm256_castps_si256(words.v);
+    if constexpr (kField > 0) codes = _mm256_srli_epi16(codes, kField * kBits);
+    if constexpr ((kField + 1) * kBits < 16)
+      codes = _mm256_and_si256(codes, _mm256_set1_epi16((1 << kBits) - 1));
+    return codes;
+  }
+  static Whole broadcast_pair(const int16_t* p) {
+    int32_t pair;
+    __builtin_memcpy(&pair, p, 4);
+    return _mm256_set1_epi32(pair);
+  }
+  static Whole add_products(Whole sum, Whole a, Whole b) {
+    return _mm256_add_epi32(sum, _mm256_madd_epi16(a, b));
+  }
+  static V to_float(Whole whole) { return {_mm256_cvtepi32_ps(whole)}; }
+  template <int kBits>
+  static void store_steps(V x, int16_t* to) {
+    const __m256i whole = _mm256_cvtps_epi32(x.v);
+    const __m128i steps =
+        _mm_packs_epi32(_mm256_castsi256_si128(whole), _mm256_extracti128_si256(whole, 1));
+    const __m128i order =
+        kBits == 8 ? _mm_setr_epi16(0x100, 0x504, 0x302, 0x706, 0x908, 0xD0C, 0xB0A, 0xF0E)
+                   : _mm_setr_epi16(0x100, 0x908, 0x302, 0xB0A, 0x504, 0xD0C, 0x706, 0xF0E);
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(to), _mm_shuffle_epi8(steps, order));
   }
 
   // 8 x 8: within 128-bit halves by pairs and pairs of pairs, then the halves themselves.

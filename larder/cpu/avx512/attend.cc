@@ -6,6 +6,8 @@ namespace larder::cpu {
 namespace {
 
 struct AttendAvx512 : TileAvx512 {
+  static V operand(V v) { return v; }
+  static V load_query(const float* q, int64_t d) { return V::load(q + d); }
   static V multiply_add(V a, V b, V c) { return fma(a, b, c); }
 };
 

@@ -41,10 +41,20 @@ FetchRows fetch_values(const BlockWork& work, int64_t lane) {
   return {v.at + lane, v.at + lane + kPairs, row_bytes(v, lane, work.head_dim)};
 }
 
+// Codes that fold, in words as they are.
+void load_k_words(const KVBlock& block, const KVBlock& next, int32_t head_dim, float* k_tile) {
+  for (int64_t lane = 0; lane < kTileKeys; lane += V::kLanes) {
+    for (int64_t i = lane / 2; next.present != 0 && i < (lane + V::kLanes) / 2; ++i)
+      prefetch_row(next.k, i, head_dim);
+    load_key_words<T>(block.k, lane, head_dim, k_tile + lane);
+  }
+}
+
 // [head_dim / 2, 64] words.
 void load_k_pairs(const KVBlock& block, const KVBlock& next, int32_t head_dim, float* k_tile) {
+  if (block.k.folded) return load_k_words(block, next, head_dim, k_tile);
   const int64_t tiles = kTileKeys / V::kLanes * (head_dim / kWide);
-  with_rows(block.k, folds_keys(block.k), head_dim, [&](const auto& row) {
+  with_rows(block.k, head_dim, [&](const auto& row) {
     int64_t tile = 0;
     for (int64_t lane = 0; lane < kTileKeys; lane += V::kLanes) {
       for (int64_t d = 0; d < head_dim; d += kWide, ++tile) {
@@ -66,7 +76,7 @@ void load_k_pairs(const KVBlock& block, const KVBlock& next, int32_t head_dim, f
 // [32, head_dim] words. Lanes that hold no key hold anything, and no row sees them.
 void load_v_pairs(const KVBlock& block, const KVBlock& next, int32_t head_dim,
                   int32_t /*padded_dim*/, float* v_tile) {
-  with_rows(block.v, folds_values(block.v), head_dim, [&](const auto& row) {
+  with_rows(block.v, head_dim, [&](const auto& row) {
     for (int64_t pair = 0; pair < kPairs; ++pair) {
       if (next.present != 0) prefetch_row(next.k, kPairs + pair, head_dim);
       float* to = v_tile + pair * head_dim;
@@ -79,93 +89,18 @@ void load_v_pairs(const KVBlock& block, const KVBlock& next, int32_t head_dim,
   });
 }
 
-// rows.p += q.k over the channels [d, d + channels), q [rows, channels / 2] words `stride` apart.
-void score_strip(const BlockWork& work, const VectorRange& range, const float* q, int64_t stride,
-                 int64_t d, int64_t channels, BlockRows& rows) {
-  multiply<T>({.a = q,
-               .a_stride = stride,
-               .b = work.k_tile + d / 2 * kTileKeys + range.begin * V::kLanes,
-               .b_stride = kTileKeys,
-               .count = channels / 2,
-               .c = rows.p[0] + range.begin * V::kLanes,
-               .c_stride = kTileKeys},
-              work.rows, range.end - range.begin, fetch_values(work, d * kPairs / work.head_dim));
-}
-
-// The even and the odd ones of 32 floats, as the halves of 16 words have them.
-struct Halves {
-  V even, odd;
-  static Halves of_floats(const float* p) {
-    const __m512i even =
-        _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
-    const __m512i odd = _mm512_add_epi32(even, _mm512_set1_epi32(1));
-    const __m512 a = V::load(p).v, b = V::load(p + V::kLanes).v;
-    return {{_mm512_permutex2var_ps(a, even, b)}, {_mm512_permutex2var_ps(a, odd, b)}};
-  }
-  static Halves of_words(V words) { return {T::low_bf16(words), T::high_bf16(words)}; }
-  V rounded_words() const {
-    const __m512i order = _mm512_setr_epi32(
-        0x100000, 0x110001, 0x120002, 0x130003, 0x140004, 0x150005, 0x160006, 0x170007, 0x180008,
-        0x190009, 0x1A000A, 0x1B000B, 0x1C000C, 0x1D000D, 0x1E000E, 0x1F000F);
-    return {_mm512_castsi512_ps(_mm512_permutexvar_epi16(order, round_to_bf16(even, odd)))};
-  }
-};
-
-// q * scale in place of q, and the sum over channels of that times zero, which comes off all
-// scores.
-void score_folded(const BlockWork& work, const VectorRange& range, BlockRows& rows) {
-  const KVLanes& k = work.block->k;
-  const int64_t first = k.group[0] * int64_t{work.head_dim};
-  alignas(64) float q[kTileRows][kStrip / 2];
-  V off[kTileRows];
-  for (V& sum : off) sum = V::zero();
-  for (int64_t d = 0; d < work.head_dim; d += kStrip) {
-    const int64_t channels = strip_width(work.head_dim, d);
-    for (int64_t i = 0; i < channels; i += kWide) {
-      const Halves scale = Halves::of_floats(k.scale + first + d + i);
-      const Halves zero = Halves::of_floats(k.zero + first + d + i);
-      for (int32_t r = 0; r < work.rows; ++r) {
-        const Halves of_q =
-            Halves::of_words(V::load(work.q + int64_t{r} * work.head_dim + (d + i) / 2));
-        const V words =
-            Halves{mul(of_q.even, scale.even), mul(of_q.odd, scale.odd)}.rounded_words();
-        words.store(q[r] + i / 2);
-        const Halves scaled = Halves::of_words(words);
-        off[r] = fma(scaled.odd, zero.odd, fma(scaled.even, zero.even, off[r]));
-      }
-    }
-    score_strip(work, range, q[0], kStrip / 2, d, channels, rows);
-  }
-  for (int32_t r = 0; r < work.rows; ++r) {
-    const V all = V::set1(reduce_add(off[r]));
-    for (int64_t i = range.begin; i < range.end; ++i)
-      sub(V::load(rows.p[r] + i * V::kLanes), all).store(rows.p[r] + i * V::kLanes);
-  }
-}
-
 void score_pairs(const BlockWork& work, const VectorRange& range, BlockRows& rows) {
   for (int32_t r = 0; r < work.rows; ++r)
     for (int64_t i = 0; i < kTileKeys; i += V::kLanes) V::zero().store(rows.p[r] + i);
-  if (folds_keys(work.block->k)) return score_folded(work, range, rows);
-  score_strip(work, range, work.q, work.head_dim, 0, work.head_dim, rows);
-}
-
-// weight * scale in place of the weights of one row, rounded; gives the sum over keys of that times
-// zero, which comes off all channels. Hidden keys meet neither.
-float fold_scales(const KVLanes& v, const VectorRange& range, uint64_t visible, float* weights) {
-  V off = V::zero();
-  for (int64_t i = range.begin; i < range.end; ++i) {
-    const auto seen = T::mask(lanes_of<T>(visible, i));
-    const int64_t at = i * V::kLanes;
-    const __m512bh scaled =
-        _mm512_cvtne2ps_pbh(V::zero().v, mul(V::load(weights + at), V::load(v.scale + at)).v);
-    const __m256i low = _mm512_castsi512_si256(__builtin_bit_cast(__m512i, scaled));
-    const __m512i words = _mm512_maskz_cvtepu16_epi32(seen, low);
-    const V weight{_mm512_castsi512_ps(_mm512_slli_epi32(words, 16))};
-    weight.store(weights + at);
-    off = fma(weight, V::select(seen, V::load(v.zero + at), V::zero()), off);
-  }
-  return reduce_add(off);
+  if (work.block->k.folded) return score_codes<T>(work, range, rows.p, fetch_values(work, 0));
+  multiply<T>({.a = work.q,
+               .a_stride = work.head_dim,
+               .b = work.k_tile + range.begin * V::kLanes,
+               .b_stride = kTileKeys,
+               .count = work.head_dim / 2,
+               .c = rows.p[0] + range.begin * V::kLanes,
+               .c_stride = kTileKeys},
+              work.rows, range.end - range.begin, fetch_values(work, 0));
 }
 
 // One row's sum over one pair, of which it sees the keys of `bits`.
@@ -215,24 +150,21 @@ void fold_pairs(const BlockWork& work) {
   for (int32_t r = 0; r < work.rows; ++r) any |= work.visible[r];
   if (any == 0) return;
   const VectorRange range = vectors_of<T>(any);
-  const bool folded = folds_values(work.block->v);
+  const bool folded = work.block->v.folded;
   BlockRows rows;
   float off[kTileRows]{};
+  clear_sums<T>(rows);
   score_pairs(work, range, rows);
   for (int32_t r = 0; r < work.rows; ++r) {
     rows.visible[r] = work.visible[r];
     if (rows.visible[r] == 0) continue;
     weigh_row<T>(work, r, range, rows);
-    if (folded) off[r] = fold_scales(work.block->v, range, rows.visible[r], rows.p[r]);
+    if (folded) off[r] = fold_scales<T>(work.block->v, range, rows.visible[r], rows.p[r]);
     round_to_pairs(rows.p[r], kTileKeys);
   }
   merge_block<T>(work, rows, [&](const auto&, const auto&, int64_t d, float(*sum)[kStrip]) {
     sum_pairs(work, rows, d, sum);
-    if (!folded) return;
-    const int64_t channels = strip_width(work.head_dim, d);
-    for (int32_t r = 0; r < work.rows; ++r)
-      for (int64_t i = 0; i < channels; i += V::kLanes)
-        sub(V::load(sum[r] + i), V::set1(off[r])).store(sum[r] + i);
+    if (folded) subtract_offsets<T>(work, off, d, sum);
   });
 }
 

@@ -14,6 +14,14 @@ constexpr int64_t kWide = 2 * V::kLanes;  // channels that two vectors of a pair
 __m512bh as_bf16(V words) { return __builtin_bit_cast(__m512bh, words.v); }
 
 struct AttendBf16Dot : TileAvx512 {
+  static V operand(V v) {
+    const __m256i narrow = __builtin_bit_cast(__m256i, _mm512_cvtneps_pbh(v.v));
+    return {_mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(narrow), 16))};
+  }
+  static V load_query(const float* q, int64_t d) {
+    return V::load_bf16(reinterpret_cast<const uint16_t*>(q) + d);
+  }
+  static Whole add_products(Whole sum, Whole a, Whole b) { return _mm512_dpwssd_epi32(sum, a, b); }
   static V multiply_add(V a, V b, V sum) {
     return {_mm512_dpbf16_ps(sum.v, as_bf16(a), as_bf16(b))};
   }
@@ -79,34 +87,15 @@ struct CodeRow {
   }
 };
 
-inline bool has_plain_codes(const KVLanes& lanes) {
-  return lanes.format[0] == KVFormat::kCodes && all_equal(lanes.format, kTileKeys) &&
-         lanes.codes->zero_first && lanes.codes->bits >= 4;
-}
-
-// Whether a block's codes go into products as they are, (code - zero) * scale being multiplied out:
-// the scales of K into q where one serves all keys of a channel, those of V into the weights where
-// one serves all channels of a key. It saves most of the work of widening codes. Of shorter groups
-// of tokens a window may leave one in a block or two, and then the way must not depend on it.
-inline bool folds_keys(const KVLanes& k) {
-  return has_plain_codes(k) && k.codes->by_channel && k.codes->token_group >= kTileKeys &&
-         all_equal(k.group, kTileKeys);
-}
-inline bool folds_values(const KVLanes& v) {
-  return has_plain_codes(v) && !v.codes->by_channel && v.codes->parameters == 1;
-}
-
-// body(row) with what reads the lanes of one side; `folded`: codes as they are.
+// body(row) with what reads the lanes of one side.
 template <class Body>
-void with_rows(const KVLanes& lanes, bool folded, int64_t head_dim, const Body& body) {
-  if (folded && lanes.codes->bits == 8) return body(CodeRow<8>{lanes});
-  if (folded) return body(CodeRow<4>{lanes});
+void with_rows(const KVLanes& lanes, int64_t head_dim, const Body& body) {
+  if (lanes.folded && lanes.codes->bits == 8) return body(CodeRow<8>{lanes});
+  if (lanes.folded) return body(CodeRow<4>{lanes});
   if (!all_equal(lanes.format, kTileKeys)) return body(AnyRow{lanes, head_dim});
   if (lanes.format[0] == KVFormat::kBF16) return body(DenseRow{lanes});
   if (lanes.format[0] != KVFormat::kCodes) return body(AnyRow{lanes, head_dim});
-  with_coding(*lanes.codes, [&](auto coding) {
-    body(CodedRow<decltype(coding)>{lanes, head_dim});
-  });
+  with_coding(lanes, [&](auto coding) { body(CodedRow<decltype(coding)>{lanes, head_dim}); });
 }
 
 }  // namespace

@@ -11,6 +11,7 @@
 #include <cfloat>
 #include <cstdint>
 
+#include "larder/cpu/simd/code_scores-inl.h"
 #include "larder/cpu/simd/kv_tile-inl.h"
 #include "larder/cpu/simd/math-inl.h"
 #include "larder/cpu/simd/stored_values-inl.h"
@@ -30,22 +31,21 @@ inline int64_t strip_width(int64_t dim, int64_t d) { return dim - d < kStrip ? d
 struct BlockRows {
   alignas(64) float p[kTileRows][kTileKeys];  // scores, then weights
   uint64_t visible[kTileRows];
-  // Entries past the rows stay what they are here, so that whole vectors can be computed.
-  alignas(64) float m[kTilePad]{}, l[kTilePad]{};
+  alignas(64) float m[kTilePad], l[kTilePad];
 };
 
-// The lanes of vector `i` among 64 bits.
+// What rows without a visible key keep. By vectors: of `{}` GCC makes a string instruction, which
+// takes as long as a row's softmax.
 template <class T>
-inline uint64_t lanes_of(uint64_t bits, int64_t i) {
-  constexpr int64_t kLanes = T::V::kLanes;
-  return bits >> (i * kLanes) & ((uint64_t{1} << kLanes) - 1);
+inline void clear_sums(BlockRows& rows) {
+  using V = typename T::V;
+  for (int64_t i = 0; i < kTilePad; i += V::kLanes) {
+    V::zero().store(rows.m + i);
+    V::zero().store(rows.l + i);
+  }
 }
 
-// Vectors [begin, end) that hold a visible lane of any row.
-struct VectorRange {
-  int64_t begin, end;
-};
-
+// The vectors that hold a visible lane of any row.
 template <class T>
 inline VectorRange vectors_of(uint64_t lanes) {
   constexpr int64_t kLanes = T::V::kLanes;
@@ -93,7 +93,7 @@ void weigh_row(const BlockWork& work, int32_t r, const VectorRange& range, Block
 
 // What the outputs of two parts are multiplied with when they are merged, by row.
 struct MergeFactors {
-  alignas(64) float a[kTilePad]{}, b[kTilePad]{};
+  alignas(64) float a[kTilePad], b[kTilePad];
 };
 
 // Merges m and l of up to kTilePad rows; empty parts change nothing, the first that is not is taken
@@ -189,6 +189,7 @@ void sum_values(const BlockWork& work, const BlockRows& rows, int64_t d, float (
 template <class T>
 void score_rows(const BlockWork& work, const VectorRange& range, BlockRows& rows) {
   using V = typename T::V;
+  if (work.block->k.folded) return score_codes<T>(work, range, rows.p);
   for (int32_t r = 0; r < work.rows; ++r)
     for (int64_t i = range.begin; i < range.end; ++i) V::zero().store(rows.p[r] + i * V::kLanes);
   multiply<T>({.a = work.q,
@@ -219,6 +220,16 @@ void fold_strip(const BlockWork& work, const BlockRows& rows, const bool* first,
   }
 }
 
+// Takes from all channels of a row what its weights times the zeros of codes add up to.
+template <class T>
+void subtract_offsets(const BlockWork& work, const float* off, int64_t d, float (*sum)[kStrip]) {
+  using V = typename T::V;
+  const int64_t channels = strip_width(work.head_dim, d);
+  for (int32_t r = 0; r < work.rows; ++r)
+    for (int64_t i = 0; i < channels; i += V::kLanes)
+      sub(V::load(sum[r] + i), V::set1(off[r])).store(sum[r] + i);
+}
+
 // A block whose rows are weighed, merged into the parts.
 template <class T, class SumUp>
 void merge_block(const BlockWork& work, const BlockRows& rows, const SumUp& sum_up) {
@@ -236,13 +247,21 @@ void fold_block(const BlockWork& work) {
   for (int32_t r = 0; r < work.rows; ++r) any |= work.visible[r];
   if (any == 0) return;
   const VectorRange range = vectors_of<T>(any);
+  const bool folded = work.block->v.folded;
   BlockRows rows;
+  float off[kTileRows]{};
+  clear_sums<T>(rows);
   score_rows<T>(work, range, rows);
   for (int32_t r = 0; r < work.rows; ++r) {
     rows.visible[r] = work.visible[r];
-    if (rows.visible[r] != 0) weigh_row<T>(work, r, range, rows);
+    if (rows.visible[r] == 0) continue;
+    weigh_row<T>(work, r, range, rows);
+    if (folded) off[r] = fold_scales<T>(work.block->v, range, rows.visible[r], rows.p[r]);
   }
-  merge_block<T>(work, rows, sum_values<T>);
+  merge_block<T>(work, rows, [&](const auto&, const auto&, int64_t d, float(*sum)[kStrip]) {
+    sum_values<T>(work, rows, d, sum);
+    if (folded) subtract_offsets<T>(work, off, d, sum);
+  });
 }
 
 template <class T>

@@ -10,6 +10,7 @@
 
 #include "larder/cpu/attend_tile.h"
 #include "larder/cpu/simd/convert-inl.h"
+#include "larder/cpu/simd/folded-inl.h"
 
 namespace larder::cpu {
 namespace {
@@ -111,6 +112,7 @@ void widen_parameters(const KVBlock& block, KVLanes& lanes, const KVBlock& next,
       widen_by_token<V>(run, lanes.run[i], lanes);
     }
   }
+  lanes.folded = folds(lanes);
 }
 
 // ---- codes ----
@@ -119,7 +121,13 @@ void widen_parameters(const KVBlock& block, KVLanes& lanes, const KVBlock& next,
 template <int kBitsOf, bool kZeroFirstOf, bool kByChannelOf>
 struct Coding {
   static constexpr int kBits = kBitsOf;
-  static constexpr bool kZeroFirst = kZeroFirstOf, kByChannel = kByChannelOf;
+  static constexpr bool kZeroFirst = kZeroFirstOf, kByChannel = kByChannelOf, kPlain = false;
+};
+// Codes as the numbers they are (folded-inl.h).
+template <int kBitsOf>
+struct PlainCoding {
+  static constexpr int kBits = kBitsOf;
+  static constexpr bool kByChannel = false, kPlain = true;
 };
 
 // body(Coding) of what `codes` says.
@@ -132,10 +140,15 @@ inline void with_coding_of(const KVCodes& codes, const Body& body) {
                           : body(Coding<kBits, false, false>{});
 }
 template <class Body>
-inline void with_coding(const KVCodes& codes, const Body& body) {
+inline void with_widening(const KVCodes& codes, const Body& body) {
   if (codes.bits == 8) return with_coding_of<8>(codes, body);
   if (codes.bits == 4) return with_coding_of<4>(codes, body);
   return with_coding_of<2>(codes, body);
+}
+template <class Body>
+inline void with_coding(const KVLanes& lanes, const Body& body) {
+  if (!lanes.folded) return with_widening(*lanes.codes, body);
+  return lanes.codes->bits == 8 ? body(PlainCoding<8>{}) : body(PlainCoding<4>{});
 }
 
 template <class C, class V>
@@ -150,7 +163,9 @@ inline typename T::V coded_channels(const KVLanes& lanes, int64_t lane, int64_t 
                                     int64_t head_dim) {
   using V = typename T::V;
   const V code = T::template codes<C::kBits>(lanes.at[lane], d);
-  if constexpr (C::kByChannel) {
+  if constexpr (C::kPlain) {
+    return code;
+  } else if constexpr (C::kByChannel) {
     const int64_t at = lanes.group[lane] * head_dim + d;
     return coded_value<C>(code, V::load(lanes.scale + at), V::load(lanes.zero + at));
   } else {
@@ -162,7 +177,7 @@ inline typename T::V coded_channels(const KVLanes& lanes, int64_t lane, int64_t 
 // All channels of one lane, in order.
 template <class T>
 void load_coded_row(const KVLanes& lanes, int64_t lane, int64_t head_dim, float* row) {
-  with_coding(*lanes.codes, [&](auto coding) {
+  with_coding(lanes, [&](auto coding) {
     using V = typename T::V;
     for (int64_t d = 0; d < head_dim; d += V::kLanes) {
       const int64_t group = d / lanes.codes->channel_group * kTileKeys;
@@ -183,6 +198,20 @@ inline void part_word(typename T::V word, const float* scale, const float* zero,
   if constexpr (kField + 1 < 32 / C::kBits) part_word<T, C, kField + 1>(word, scale, zero, k_tile);
 }
 
+// Words [w, w + lanes of V) of V::kLanes keys, turned so that lanes are keys; beyond `words` zeros.
+template <class T>
+[[gnu::always_inline]] inline void turn_words(const void* const* keys, int64_t w, int64_t words,
+                                              typename T::V (&rows)[T::V::kLanes]) {
+  using V = typename T::V;
+  const int64_t n = words - w;
+#pragma GCC unroll 16
+  for (int64_t i = 0; i < V::kLanes; ++i) {
+    const char* at = static_cast<const char*>(keys[i]) + 4 * w;
+    rows[i] = n >= V::kLanes ? V::load(at) : V::load_first(at, n);
+  }
+  T::transpose(rows);
+}
+
 // V::kLanes keys, turned by words of codes and parted afterwards. By channel, all of one group.
 template <class T, class C>
 void load_coded_keys(const KVLanes& lanes, int64_t lane, int64_t head_dim, float* k_tile) {
@@ -193,17 +222,11 @@ void load_coded_keys(const KVLanes& lanes, int64_t lane, int64_t head_dim, float
   const float *scale = lanes.scale + first, *zero = lanes.zero + first;
   int64_t left = words_a_group;
   for (int64_t w = 0; w < words; w += kLanes) {
-    const int64_t n = words - w < kLanes ? words - w : kLanes;
     V rows[kLanes];
+    turn_words<T>(lanes.at + lane, w, words, rows);
 #pragma GCC unroll 16
     for (int64_t i = 0; i < kLanes; ++i) {
-      const char* at = static_cast<const char*>(lanes.at[lane + i]) + 4 * w;
-      rows[i] = n == kLanes ? V::load(at) : V::load_first(at, n);
-    }
-    T::transpose(rows);
-#pragma GCC unroll 16
-    for (int64_t i = 0; i < kLanes; ++i) {
-      if (i >= n) break;
+      if (i >= words - w) break;
       part_word<T, C>(rows[i], scale, zero, k_tile);
       k_tile += kPerWord * kTileKeys;
       if (C::kByChannel) {
@@ -213,6 +236,20 @@ void load_coded_keys(const KVLanes& lanes, int64_t lane, int64_t head_dim, float
         left = words_a_group;
       }
     }
+  }
+}
+
+// Their words as they are (code_scores-inl.h).
+template <class T>
+void load_key_words(const KVLanes& lanes, int64_t lane, int64_t head_dim, float* k_tile) {
+  using V = typename T::V;
+  const int64_t words = head_dim * lanes.codes->bits / 32;
+  for (int64_t w = 0; w < words; w += V::kLanes) {
+    V rows[V::kLanes];
+    turn_words<T>(lanes.at + lane, w, words, rows);
+#pragma GCC unroll 16
+    for (int64_t i = 0; i < V::kLanes; ++i)
+      if (w + i < words) rows[i].store(k_tile + (w + i) * kTileKeys);
   }
 }
 

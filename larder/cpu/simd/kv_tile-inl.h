@@ -51,7 +51,7 @@ inline typename T::V load_as(const KVLanes& lanes, int64_t lane, int64_t d, int6
       return StoredBF16<V>::some(p, d, n);
     case KVFormat::kCodes: {
       V channels;
-      with_coding(*lanes.codes, [&](auto coding) {
+      with_coding(lanes, [&](auto coding) {
         const int64_t group = d / lanes.codes->channel_group * kTileKeys;
         channels = coded_channels<T, decltype(coding)>(lanes, lane, d, group, head_dim);
       });
@@ -107,13 +107,6 @@ inline void load_keys(const void* const* keys, int64_t d, int64_t head_dim, floa
       head_dim, k_tile);
 }
 
-template <class Value>
-inline bool all_equal(const Value* values, int64_t count) {
-  bool equal = true;
-  for (int64_t i = 1; i < count; ++i) equal = equal && values[i] == values[0];
-  return equal;
-}
-
 inline int64_t row_bytes(const KVLanes& lanes, int64_t lane, int64_t head_dim) {
   switch (lanes.format[lane]) {
     case KVFormat::kF32:
@@ -155,12 +148,14 @@ void load_k(const KVBlock& block, const KVBlock& next, int32_t head_dim, float* 
     const KVFormat format = block.k.format[lane];
     for (int64_t i = lane; next.present != 0 && i < lane + kLanes; ++i)
       prefetch_row(next.k, i, head_dim);
-    if (!lie_alike<V>(block.k, lane)) {
+    if (block.k.folded) {
+      load_key_words<T>(block.k, lane, head_dim, k_tile);
+    } else if (!lie_alike<V>(block.k, lane)) {
       transpose_keys<T>([&](int64_t i, int64_t d,
                             int64_t n) { return load_as<T>(block.k, lane + i, d, n, head_dim); },
                         0, head_dim, k_tile);
     } else if (format == KVFormat::kCodes) {
-      with_coding(*block.k.codes, [&](auto coding) {
+      with_widening(*block.k.codes, [&](auto coding) {
         load_coded_keys<T, decltype(coding)>(block.k, lane, head_dim, k_tile);
       });
     } else if (format == KVFormat::kBF16) {

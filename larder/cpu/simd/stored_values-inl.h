@@ -59,11 +59,16 @@ struct CodedStrip {
   int64_t group[4];
 };
 
-template <class V, class Strip, int kVectors, int kVector = 0>
-inline void load_strip(const Strip& strip, int64_t key, V* right) {
-  right[kVector] = strip.template load<kVector>(key);
+// sum += left times the vectors of one key, of which one at a time waits in a register: with the
+// lefts beside the sums that is all that AVX2 has for three rows.
+template <class V, class Strip, int kRows, int kVectors, int kVector = 0>
+[[gnu::always_inline]] inline void add_key(const Strip& strip, int64_t key, const V (&left)[kRows],
+                                           V (&sum)[kRows][kVectors]) {
+  const V right = strip.template load<kVector>(key);
+#pragma GCC unroll 8
+  for (int m = 0; m < kRows; ++m) sum[m][kVector] = fma(left[m], right, sum[m][kVector]);
   if constexpr (kVector + 1 < kVectors)
-    load_strip<V, Strip, kVectors, kVector + 1>(strip, key, right);
+    add_key<V, Strip, kRows, kVectors, kVector + 1>(strip, key, left, sum);
 }
 
 template <class V, class Strip, int kRows, int kVectors>
@@ -76,14 +81,10 @@ void multiply_values(const StoredProduct& t) {
 #pragma GCC unroll 8
     for (int n = 0; n < kVectors; ++n) sum[m][n] = V::load(s.c + m * s.c_stride + n * V::kLanes);
   for (int64_t key = s.begin; key < s.end; ++key) {
-    V right[kVectors];
-    load_strip<V, Strip, kVectors>(strip, key, right);
+    V left[kRows];
 #pragma GCC unroll 8
-    for (int m = 0; m < kRows; ++m) {
-      const V left = V::set1(s.p[int64_t{m} * kTileKeys + key]);
-#pragma GCC unroll 8
-      for (int n = 0; n < kVectors; ++n) sum[m][n] = fma(left, right[n], sum[m][n]);
-    }
+    for (int m = 0; m < kRows; ++m) left[m] = V::set1(s.p[int64_t{m} * kTileKeys + key]);
+    add_key<V, Strip, kRows, kVectors>(strip, key, left, sum);
   }
 #pragma GCC unroll 8
   for (int m = 0; m < kRows; ++m)
@@ -106,7 +107,7 @@ void multiply_values_as(StoredProduct t) {
         multiply_values<V, DenseStrip<V, StoredBF16>, kRows, kAtOnce>(t);
         break;
       case KVFormat::kCodes:
-        with_coding(*t.lanes->codes, [&](auto coding) {
+        with_coding(*t.lanes, [&](auto coding) {
           multiply_values<V, CodedStrip<T, decltype(coding)>, kRows, kAtOnce>(t);
         });
         break;

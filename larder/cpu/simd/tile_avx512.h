@@ -92,6 +92,34 @@ struct TileAvx512 {
     }
   }
 
+  using Whole = __m512i;
+  template <int kBits, int kField>
+  static Whole code_pairs(V words) {
+    __m512i codes = _mm512_castps_si512(words.v);
+    if constexpr (kField > 0) codes = _mm512_srli_epi16(codes, kField * kBits);
+    if constexpr ((kField + 1) * kBits < 16)
+      codes = _mm512_and_si512(codes, _mm512_set1_epi16((1 << kBits) - 1));
+    return codes;
+  }
+  static Whole broadcast_pair(const int16_t* p) {
+    int32_t pair;
+    __builtin_memcpy(&pair, p, 4);
+    return _mm512_set1_epi32(pair);
+  }
+  static Whole add_products(Whole sum, Whole a, Whole b) {
+    return _mm512_add_epi32(sum, _mm512_madd_epi16(a, b));
+  }
+  static V to_float(Whole whole) { return {_mm512_cvtepi32_ps(whole)}; }
+  template <int kBits>
+  static void store_steps(V x, int16_t* to) {
+    const __m256i steps = _mm512_cvtsepi32_epi16(_mm512_cvtps_epi32(x.v));
+    const __m128i order =
+        kBits == 8 ? _mm_setr_epi16(0x100, 0x504, 0x302, 0x706, 0x908, 0xD0C, 0xB0A, 0xF0E)
+                   : _mm_setr_epi16(0x100, 0x908, 0x302, 0xB0A, 0x504, 0xD0C, 0x706, 0xF0E);
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(to),
+                        _mm256_shuffle_epi8(steps, _mm256_broadcastsi128_si256(order)));
+  }
+
   static void transpose(V (&rows)[16]) { transpose_avx512(rows); }
 };
 
