@@ -13,6 +13,7 @@ struct CpuFeatures {
   bool avx512 = false;  // F, BW, DQ and VL: from Skylake servers on
   bool avx512_vnni = false;
   bool avx512_bf16 = false;
+  bool amx_bf16 = false;  // and this process may use tiles
 };
 
 CpuFeatures cpu_features();  // of this machine

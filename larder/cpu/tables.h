@@ -7,7 +7,8 @@ namespace larder::cpu {
 
 extern const Kernels kReferenceKernels;
 #if defined(__x86_64__)
-extern const Kernels kAvx2Kernels, kAvx512Kernels, kAvx512VnniKernels, kAvx512Bf16Kernels;
+extern const Kernels kAvx2Kernels, kAvx512Kernels, kAvx512VnniKernels, kAvx512Bf16Kernels,
+    kAmxBf16Kernels;
 #endif
 
 }  // namespace larder::cpu

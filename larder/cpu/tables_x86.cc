@@ -1,5 +1,5 @@
 // The tables of the x86 sets. Compiled for every x86: code with wider instructions is reached only
-// through kAvx2Ops, kAvx512Ops, matmul_codes_vnni and matmul_bf16_dot.
+// through kAvx2Ops, kAvx512Ops, matmul_codes_vnni, matmul_bf16_dot and matmul_amx_bf16.
 #if defined(__x86_64__)
 #include "larder/cpu/simd/kernel_set.h"
 #include "larder/cpu/tables.h"
@@ -28,22 +28,50 @@ void bf16_attend(const Exec& exec, const AttendArgs& args) {
   attend_with(can_dot(args) ? kAttendBf16Dot : kAttendAvx512, exec, args);
 }
 
+bool is_bf16(const MatmulArgs& args) {
+  return args.x.dtype == DType::kBF16 && args.w.dtype == DType::kBF16;
+}
+
+// Calls run(products) for each run of products that are alike.
+template <class Alike, class Run>
+void by_runs(std::span<const MatmulArgs> products, const Alike& alike, const Run& run) {
+  while (!products.empty()) {
+    size_t count = 1;
+    while (count < products.size() && alike(products[0], products[count])) ++count;
+    run(products.first(count));
+    products = products.subspan(count);
+  }
+}
+
 // What a product gives must not depend on the company it has: one that the dot product can do is
 // always done by it.
 void bf16_matmul(const Exec& exec, std::span<const MatmulArgs> products) {
-  const auto dots = [](const MatmulArgs& args) {
-    return args.x.dtype == DType::kBF16 && args.w.dtype == DType::kBF16;
-  };
-  while (!products.empty()) {
-    size_t alike = 1;
-    while (alike < products.size() && dots(products[alike]) == dots(products[0])) ++alike;
-    if (dots(products[0])) {
-      run_matmul(exec, products.first(alike), matmul_bf16_dot);
+  const auto alike = [](const auto& a, const auto& b) { return is_bf16(a) == is_bf16(b); };
+  by_runs(products, alike, [&](std::span<const MatmulArgs> run) {
+    if (is_bf16(run[0])) {
+      run_matmul(exec, run, matmul_bf16_dot);
     } else {
-      Avx512Set::matmul(exec, products.first(alike));
+      Avx512Set::matmul(exec, run);
     }
-    products = products.subspan(alike);
-  }
+  });
+}
+
+size_t amx_matmul_room(int64_t rows, int64_t k, DType x, DType weight) {
+  return x == DType::kBF16 && weight == DType::kBF16 ? tiled_room(rows, k) : 0;
+}
+
+// Likewise by tiles, for one x at a time.
+void amx_matmul(const Exec& exec, std::span<const MatmulArgs> products) {
+  const auto alike = [](const auto& a, const auto& b) {
+    return is_bf16(a) == is_bf16(b) && a.x.data == b.x.data && a.x.shape[1] == b.x.shape[1];
+  };
+  by_runs(products, alike, [&](std::span<const MatmulArgs> run) {
+    if (is_bf16(run[0])) {
+      run_matmul_tiled(exec, run);
+    } else {
+      Avx512Set::matmul(exec, run);
+    }
+  });
 }
 
 void vnni_matmul_codes(const Exec& exec, std::span<const MatmulCodesArgs> products) {
@@ -62,6 +90,12 @@ constexpr Kernels with_bf16_dot(Kernels table) {
   return table;
 }
 
+constexpr Kernels with_amx(Kernels table) {
+  table.matmul_room = amx_matmul_room;
+  table.matmul = amx_matmul;
+  return table;
+}
+
 }  // namespace
 
 constinit const Kernels kAvx2Kernels = KernelSet<kAvx2Ops, kAttendAvx2>::table("avx2");
@@ -70,6 +104,8 @@ constinit const Kernels kAvx512VnniKernels = with_vnni(Avx512Set::table("avx512_
 // round_rows stays the avx512 set's: VCVTNEPS2BF16 would make subnormal numbers zero.
 constinit const Kernels kAvx512Bf16Kernels =
     with_bf16_dot(with_vnni(Avx512Set::table("avx512_bf16")));
+constinit const Kernels kAmxBf16Kernels =
+    with_amx(with_bf16_dot(with_vnni(Avx512Set::table("amx_bf16"))));
 
 }  // namespace larder::cpu
 #endif

@@ -54,20 +54,21 @@ TensorView rows_of(const TensorView& x) {
 
 }  // namespace
 
-TensorView matmul_input(const Exec& exec, const TensorView& x, DType weight, DType compute,
-                        const TensorView& room) {
-  if (compute == DType::kF32) return x;
+MatmulInput matmul_input(const Exec& exec, const TensorView& x, DType weight, DType compute,
+                         const TensorView& room) {
+  if (compute == DType::kF32) return {x, nullptr};
   const DType stored = exec.kernels.matmul_input(compute, weight);
   const TensorView out = TensorView::contiguous(room.data, stored, x.shape);
   exec.kernels.round_rows(exec, out, x, compute);
-  return out;
+  return {out, room.bytes() + Arena::padded(x.count(), stored)};
 }
 
 int64_t matmul_room_bytes(const Exec& exec, int64_t rows, int64_t widest, DType compute,
                           WeightFormat format) {
   const DType stored = exec.kernels.matmul_input(compute, compute);
-  const int64_t floats =
-      compute == DType::kF32 ? 0 : rows * widest * static_cast<int64_t>(dtype_size(stored));
+  const size_t bytes = Arena::padded(rows * widest, stored) +
+                       exec.kernels.matmul_room(rows, widest, stored, compute);
+  const int64_t floats = compute == DType::kF32 ? 0 : static_cast<int64_t>(bytes);
   return std::max(floats, format == WeightFormat::kStored ? 0 : coded_rows_bytes(rows, widest));
 }
 
@@ -92,11 +93,12 @@ void linear_of_codes(const Exec& exec, const TensorView& x, Products products,
 void linear_of_floats(const Exec& exec, const TensorView& x, Products products, DType compute,
                       const TensorView& room) {
   std::array<MatmulArgs, kMostProducts> args;
-  const TensorView ready = matmul_input(exec, x, products[0].weights.w.stored.dtype, compute, room);
+  const MatmulInput input =
+      matmul_input(exec, x, products[0].weights.w.stored.dtype, compute, room);
   for (size_t i = 0; i < products.size(); ++i) {
     const Product& product = products[i];
-    args[i] = {rows_of(product.out), ready, product.weights.w.stored, product.weights.bias,
-               product.residual};
+    args[i] = {rows_of(product.out), input.x,          product.weights.w.stored,
+               product.weights.bias, product.residual, input.room};
   }
   exec.kernels.matmul(exec, std::span(args).first(products.size()));
 }

@@ -47,10 +47,16 @@ TensorView take_matmul_room(const Exec& exec, int64_t rows, int64_t widest, DTyp
   return bytes > 0 ? take(Shape{bytes}, DType::kU8) : TensorView{};
 }
 
+// What a product reads, and the room its kernel may want beside it.
+struct MatmulInput {
+  TensorView x;
+  void* room;
+};
+
 // x [rows, n] rounded to `compute` into `room`, as the kernel wants it beside weights of dtype
 // `weight`; x itself where there is nothing to round.
-TensorView matmul_input(const Exec& exec, const TensorView& x, DType weight, DType compute,
-                        const TensorView& room);
+MatmulInput matmul_input(const Exec& exec, const TensorView& x, DType weight, DType compute,
+                         const TensorView& room);
 
 void add_to(const Exec& exec, const TensorView& x, const TensorView& y);  // x += y, contiguous
 

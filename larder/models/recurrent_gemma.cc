@@ -203,14 +203,18 @@ void RecurrentGemma::recurrence(const Exec& exec, const Step& step, int64_t inde
 // Both gates see the convolution's output head by head: block-diagonal products.
 void RecurrentGemma::gates(const Exec& exec, const RecurrentGemmaLayer& w, const Buffers& b) const {
   const int64_t width = config_.lru_width / config_.num_attention_heads;
-  const TensorView x = matmul_input(exec, b.conv, w.input_gate.dtype, dtype_, b.rounded);
+  const MatmulInput input = matmul_input(exec, b.conv, w.input_gate.dtype, dtype_, b.rounded);
   std::array<MatmulArgs, 8> args;
   size_t n = 0;
   for (int64_t head = 0; head < config_.num_attention_heads; ++head) {
     const int64_t begin = head * width, end = begin + width;
     const auto product = [&](const TensorView& out, const TensorView& gate, const float* bias) {
-      args[n++] = {out.slice(1, begin, end), x.slice(1, begin, end),
-                   gate.slice(0, head, head + 1).reshape({width, width}), bias + begin, nullptr};
+      args[n++] = {out.slice(1, begin, end),
+                   input.x.slice(1, begin, end),
+                   gate.slice(0, head, head + 1).reshape({width, width}),
+                   bias + begin,
+                   nullptr,
+                   input.room};
     };
     product(b.input_gate, w.input_gate, w.input_bias);
     product(b.decay_gate, w.decay_gate, w.decay_bias);

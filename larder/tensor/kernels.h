@@ -1,6 +1,6 @@
 // The kernel table: what a device implements. One constant table a kernel set (reference, avx2,
-// avx512, avx512_vnni, avx512_bf16). Shapes are checked by the caller (attention/, models/);
-// kernels do not throw and do not allocate.
+// avx512, avx512_vnni, avx512_bf16, amx_bf16). Shapes are checked by the caller (attention/,
+// models/); kernels do not throw and do not allocate.
 //
 // The order of every sum depends on the row's own positions only: a set documents one order over K
 // for `matmul` and one cut of positions for `attend`, the same for one row as for many and at any
@@ -25,6 +25,7 @@ struct MatmulArgs {
   TensorView w;    // [n, k] f32, bf16 or f16, contiguous, as the file has it; any alignment
   const float* bias = nullptr;      // [n]
   const float* residual = nullptr;  // [rows, n] with out's row stride; may be out itself
+  void* room = nullptr;             // matmul_room() bytes, where the set wants any
 };
 
 // The same in codes: a group's products are summed as whole numbers, then groups fold in order.
@@ -82,6 +83,9 @@ struct Kernels {
   // where the set has a bf16 dot product and both are bf16, else f32 (holding values rounded to
   // `compute`).
   DType (*matmul_input)(DType compute, DType weight);
+  // Bytes that a call of `matmul` wants beside x [rows, k] for another layout of it; they may serve
+  // one call after the other.
+  size_t (*matmul_room)(int64_t rows, int64_t k, DType x, DType weight);
   // One product, or several with as many rows of x each (often the same x): threads meet once for
   // all of them.
   void (*matmul)(const Exec&, std::span<const MatmulArgs>);

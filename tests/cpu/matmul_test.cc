@@ -1,6 +1,7 @@
 #include <gtest/gtest.h>
 
 #include <Eigen/Dense>
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -98,6 +99,8 @@ struct Problem {
     args.w = TensorView::contiguous(
         static_cast<char*>(w.data()) + col * k * static_cast<int64_t>(dtype_size(w_type)), w_type,
         Shape{col_end - col, k});
+    std::vector<char> room(set.matmul_room(end - begin, k, x_type, w_type));
+    args.room = room.data();
     set.matmul(machine.exec(), {&args, 1});
     return out;
   }
@@ -267,6 +270,26 @@ float documented_bf16_sum(const float* x, const float* w, int64_t k) {
   return tree(lanes);
 }
 
+// TDPBF16PS, likewise: in each step of 32 the first elements of the pairs, and the second ones.
+float documented_amx_sum(const float* x, const float* w, int64_t k) {
+  float sum = 0;
+  for (int64_t step = 0; step < k; step += 32) {
+    float first = 0, second = 0;
+    for (int64_t i = step; i < std::min(k, step + 32); i += 2) {
+      first = std::fma(x[i], w[i], first);
+      if (i + 1 < k) second = std::fma(x[i + 1], w[i + 1], second);
+    }
+    sum += first + second;
+  }
+  return sum;
+}
+
+float documented_sum_of(const Kernels& set, bool dot, const float* x, const float* w, int64_t k) {
+  if (!dot) return documented_sum(set.name, x, w, k);
+  return std::string(set.name) == "amx_bf16" ? documented_amx_sum(x, w, k)
+                                             : documented_bf16_sum(x, w, k);
+}
+
 TEST(Matmul, AddsInTheDocumentedOrder) {
   for (const Kernels* set : available_kernel_sets()) {
     for (const Pair pair : kPairs) {
@@ -281,8 +304,7 @@ TEST(Matmul, AddsInTheDocumentedOrder) {
             const auto at = static_cast<size_t>(r * p.out_stride() + j);
             const float* row = &x[static_cast<size_t>(r * p.x_stride())];
             const float* col = &w[static_cast<size_t>(j * k)];
-            const float sum =
-                dot ? documented_bf16_sum(row, col, k) : documented_sum(set->name, row, col, k);
+            const float sum = documented_sum_of(*set, dot, row, col, k);
             const float want = p.residual[at] + (sum + p.bias[static_cast<size_t>(j)]);
             ASSERT_EQ(got[at], want) << label(*set, pair, r, j, k);
           }

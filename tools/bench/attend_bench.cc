@@ -331,9 +331,10 @@ void add_codes(const Kernels* set, int threads) {
 
 int register_all() {
   for (const Kernels* set : available_kernel_sets()) {
-    // avx512_vnni attends as avx512 does, and avx512_bf16 but where all is bf16.
-    if (set == &reference_kernels() || std::string_view(set->name) == "avx512_vnni") continue;
-    const bool bf16_alone = std::string_view(set->name) == "avx512_bf16";
+    // avx512_vnni attends as avx512 does, avx512_bf16 but where all is bf16, amx_bf16 as that.
+    const std::string_view name = set->name;
+    if (name == "reference" || name == "avx512_vnni" || name == "amx_bf16") continue;
+    const bool bf16_alone = name == "avx512_bf16";
     for (const int threads : thread_counts()) {
       for (const Shapes& shapes : {kSmall, kLarge}) {
         for (const int64_t kv_len : {512, 4096}) {

@@ -51,10 +51,12 @@ void decode(benchmark::State& state, const Kernels& set, int64_t rows, DType dty
   const Tensor x = filled(machine.allocator, Shape{rows, 1536}, set.matmul_input(dtype, dtype));
   const Tensor out(machine.allocator, Shape{rows, 49152}, DType::kF32, "bench");
   const auto bytes = static_cast<size_t>(weights.view().byte_size());
+  std::vector<char> room(set.matmul_room(rows, 1536, x.view().dtype, dtype));
 
   const auto pass = [&] {
     std::byte* w = weights.view().bytes();
     MatmulArgs args;
+    args.room = room.data();
     for (const auto& [n, k] : matrices) {
       args.out = TensorView::contiguous(out.view().data, DType::kF32, Shape{rows, n});
       args.x = TensorView::contiguous(x.view().data, x.view().dtype, Shape{rows, k});
@@ -87,6 +89,8 @@ void prefill(benchmark::State& state, const Kernels& set, DType dtype, Dims dims
   args.out = out;
   args.x = x;
   args.w = w;
+  std::vector<char> room(set.matmul_room(kRows, k, x.view().dtype, dtype));
+  args.room = room.data();
   set.matmul(machine.exec(), {&args, 1});
   if (!is_right(args)) return state.SkipWithError("wrong result");
 

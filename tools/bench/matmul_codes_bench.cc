@@ -160,8 +160,9 @@ void prefill(benchmark::State& state, const Kernels& set, WeightFormat format, D
 
 int register_all() {
   for (const Kernels* set : available_kernel_sets()) {
-    // avx512_bf16 multiplies codes as avx512_vnni does.
-    if (set == &reference_kernels() || set->name == std::string_view("avx512_bf16")) continue;
+    // The sets above avx512_vnni multiply codes as that does.
+    const std::string_view name = set->name;
+    if (name == "reference" || name == "avx512_bf16" || name == "amx_bf16") continue;
     for (const int threads : thread_counts()) {
       for (const WeightFormat format : {WeightFormat::kInt8, WeightFormat::kInt4}) {
         const std::string tail =

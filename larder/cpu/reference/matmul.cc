@@ -5,6 +5,8 @@ namespace larder::cpu::reference {
 
 DType matmul_input(DType, DType) { return DType::kF32; }
 
+size_t matmul_room(int64_t, int64_t, DType, DType) { return 0; }
+
 namespace {
 
 // The sum runs over k in order, in f32, each product rounded before it is added.

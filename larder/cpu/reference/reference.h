@@ -8,6 +8,7 @@
 namespace larder::cpu::reference {
 
 DType matmul_input(DType compute, DType weight);
+size_t matmul_room(int64_t rows, int64_t k, DType x, DType weight);
 void matmul(const Exec& exec, std::span<const MatmulArgs> products);
 void code_rows(const Exec& exec, const CodedRows& out, const TensorView& x);
 void matmul_codes(const Exec& exec, std::span<const MatmulCodesArgs> products);

@@ -7,6 +7,7 @@ namespace cpu {
 constinit const Kernels kReferenceKernels = {
     .name = "reference",
     .matmul_input = reference::matmul_input,
+    .matmul_room = reference::matmul_room,
     .matmul = reference::matmul,
     .code_rows = reference::code_rows,
     .matmul_codes = reference::matmul_codes,

@@ -103,6 +103,44 @@ bool run_matmul(const Exec& exec, std::span<const MatmulArgs> products, MatmulFu
   return true;
 }
 
+#if defined(__x86_64__)
+namespace {
+
+TiledMatmul tiled(const MatmulArgs& args) {
+  const int64_t rows = args.x.shape[0], k = args.x.shape[1], group_rows = at_most(rows, kAmxRows);
+  return {.m = range_of(args),
+          .packed = static_cast<char*>(args.room),
+          .rows = rows,
+          .group_rows = group_rows,
+          .group_bytes = ceil_div(k, 32) * 64 * group_rows};
+}
+
+}  // namespace
+
+size_t tiled_room(int64_t rows, int64_t k) {
+  return static_cast<size_t>(ceil_div(rows, kAmxRows) * ceil_div(k, 32) * 64 *
+                             at_most(rows, kAmxRows));
+}
+
+void run_matmul_tiled(const Exec& exec, std::span<const MatmulArgs> products) {
+  if (products[0].x.shape[0] == 0) return;
+  const TiledMatmul first = tiled(products[0]);
+  run_rows(exec, ceil_div(first.rows, kAmxRows), first.rows * first.m.k,
+           [&](int64_t begin, int64_t end) {
+             pack_rows_amx(first, first.m.x, first.m.x_stride, begin, end);
+           });
+  Cut cut{first.rows, 2 * kAmxRows, kAmxColumns, 0};
+  for (const MatmulArgs& args : products)
+    cut.multiplications += cut.rows * args.w.shape[0] * args.w.shape[1];
+  run_products(
+      exec, products, cut,
+      [&](const MatmulArgs& args, int64_t row_begin, int64_t row_end, int64_t begin, int64_t end) {
+        matmul_amx_bf16(tiled(args), row_begin / kAmxRows, ceil_div(row_end, kAmxRows),
+                        begin * kAmxColumns, at_most(end * kAmxColumns, args.w.shape[0]));
+      });
+}
+#endif
+
 void run_matmul_codes(const Exec& exec, std::span<const MatmulCodesArgs> products,
                       MatmulCodesFunction function) {
   Cut cut{products.empty() ? 0 : products[0].x.rows, kCodedRows, kCodePanel, 0};

@@ -18,6 +18,11 @@ using MatmulFunction = bool (*)(const MatmulRange&, int64_t, int64_t, int64_t, i
 // False, and nothing done, if it has no code for the types of one of them.
 bool run_matmul(const Exec& exec, std::span<const MatmulArgs> products, MatmulFunction function);
 
+// bf16 products with bf16 weights by tiles. All of one x, which is laid out in `room`, of
+// tiled_room bytes.
+void run_matmul_tiled(const Exec& exec, std::span<const MatmulArgs> products);
+size_t tiled_room(int64_t rows, int64_t k);
+
 using MatmulCodesFunction = void (*)(const CodedRange&, int64_t, int64_t, int64_t, int64_t);
 void run_matmul_codes(const Exec& exec, std::span<const MatmulCodesArgs> products,
                       MatmulCodesFunction function);
@@ -29,6 +34,8 @@ void run_rows(const Exec& exec, int64_t rows, int64_t elements,
 template <const RangeOps& kOps, const AttendOps& kAttendOps>
 struct KernelSet {
   static DType matmul_input(DType, DType) { return DType::kF32; }
+
+  static size_t matmul_room(int64_t, int64_t, DType, DType) { return 0; }
 
   static void matmul(const Exec& exec, std::span<const MatmulArgs> products) {
     if (run_matmul(exec, products, kOps.matmul)) return;
@@ -118,6 +125,7 @@ struct KernelSet {
     return {
         .name = name,
         .matmul_input = matmul_input,
+        .matmul_room = matmul_room,
         .matmul = matmul,
         .code_rows = code_rows,
         .matmul_codes = matmul_codes,

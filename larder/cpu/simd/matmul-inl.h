@@ -8,6 +8,7 @@
 
 #include <cstdint>
 
+#include "larder/cpu/simd/fetch-inl.h"
 #include "larder/cpu/simd/range_ops.h"
 #include "larder/cpu/simd/vec4.h"
 
@@ -72,11 +73,7 @@ template <class V, int kRows, int kCols>
 // processor's prefetchers follow one stream better than four: the tiles of a column ask for the
 // bytes of w in the order in which they lie, this far ahead, into L2 (measured:
 // docs/performance.md). Each asks for its share, so that memory works as long as arithmetic does.
-constexpr int kIntoL2 = 2;
-constexpr int64_t kPrefetchAhead = int64_t{12} * 1024, kLine = 64;
-
-// Past so many rows memory is no limit, and fetching would only take time.
-constexpr int64_t kRowsThatWait = 64;
+constexpr int64_t kPrefetchAhead = int64_t{12} * 1024;
 
 struct NoFetch {
   static void step(int64_t /*i*/) {}
@@ -92,23 +89,6 @@ struct FetchColumn {
     for (int64_t at = 0; at < kBytes; at += kLine)
       __builtin_prefetch(w + kCols * i * Pair::kWSize + at + kPrefetchAhead, 0, kIntoL2);
   }
-};
-
-// The share of the rows [row, row + rows) of `all` in a column of `bytes`, in `steps` steps.
-struct FetchShare {
-  FetchShare(const char* column, int64_t bytes, int64_t steps, int64_t row, int64_t rows,
-             int64_t all)
-      : at(column + kPrefetchAhead + bytes * row / all),
-        end(column + kPrefetchAhead + bytes * (row + rows) / all),
-        lines((end - at + steps * kLine - 1) / (steps * kLine)) {}
-  [[gnu::always_inline]] void step(int64_t /*i*/) {
-    if (at >= end) return;
-    for (int64_t n = 0; n < lines; ++n) __builtin_prefetch(at + n * kLine, 0, kIntoL2);
-    at += lines * kLine;
-  }
-  const char* at;
-  const char* end;
-  int64_t lines;  // a step
 };
 
 // One step: elements i.. of kRows rows of x and kCols rows of w, all lanes or the first ones.
@@ -167,7 +147,8 @@ void tile(const MatmulRange& m, int64_t row, int64_t col, int64_t before, int64_
   } else if (all == kRows) {
     sum_steps<Pair, kRows, kCols>(m, x, w, FetchColumn<Pair, kCols>{w}, sum);
   } else {
-    const FetchShare share(w, kCols * m.w_stride, m.k / Pair::kStep + 1, before, kRows, all);
+    const FetchShare share(w + kPrefetchAhead, kCols * m.w_stride, m.k / Pair::kStep + 1, before,
+                           kRows, all);
     sum_steps<Pair, kRows, kCols>(m, x, w, share, sum);
   }
   finish<V, kRows, kCols>(m, sum, row, col);

@@ -1,6 +1,6 @@
 // What an instruction set implements: kernels over plain ranges. The files of larder/cpu/avx2,
-// avx512, avx512_vnni and avx512_bf16 see only this, the vector types and plain-data headers;
-// threads, views and everything with inline functions of its own stay in
+// avx512, avx512_vnni, avx512_bf16 and amx_bf16 see only this, the vector types and plain-data
+// headers; threads, views and everything with inline functions of its own stay in
 // larder/cpu/simd/kernel_set.h, compiled for every machine.
 #pragma once
 
@@ -36,6 +36,16 @@ struct CodedRange {
   bool int4;  // else int8
 };
 
+// One product by tiles: x in `packed`, in groups of 16 rows, or of all rows where there are fewer:
+// of each group, 32 elements of k at a time, [16 pairs of k, group_rows] words. What there is no
+// element for is zero.
+constexpr int64_t kAmxRows = 16, kAmxColumns = 32;  // a group; columns are handed out by so many
+struct TiledMatmul {
+  MatmulRange m;  // its x is not read
+  char* packed;
+  int64_t rows, group_rows, group_bytes;
+};
+
 // Thread rule: pure functions; ranges that do not overlap may run at once. Any alignment. What a
 // function gives for an element depends on no other element but those its sum runs over: not on how
 // a caller cuts the work.
@@ -68,7 +78,8 @@ struct RangeOps {
   void (*erf)(float* x, int64_t n);
 };
 
-// Defined by larder/cpu/{avx2,avx512,avx512_vnni,avx512_bf16}. Only for machines that have them.
+// Defined by larder/cpu/{avx2,avx512,avx512_vnni,avx512_bf16,amx_bf16}. Only for machines that have
+// them.
 #if defined(__x86_64__)
 extern const RangeOps kAvx2Ops, kAvx512Ops;
 void matmul_codes_avx2(const CodedRange& m, int64_t row_begin, int64_t row_end, int64_t panel_begin,
@@ -83,6 +94,13 @@ void matmul_codes_vnni(const CodedRange& m, int64_t row_begin, int64_t row_end, 
 // Of the bf16 dot product; everything else of that set is the avx512_vnni set's.
 bool matmul_bf16_dot(const MatmulRange& m, int64_t row_begin, int64_t row_end, int64_t col_begin,
                      int64_t col_end);
+// Of the bf16 tiles; everything else of that set is the avx512_bf16 set's. pack_rows_amx lays
+// groups of x [rows, k] bf16 out; matmul_amx_bf16 computes columns [col_begin, col_end) of the rows
+// of groups, the first at a multiple of kAmxColumns.
+void pack_rows_amx(const TiledMatmul& t, const void* x, int64_t x_stride, int64_t group_begin,
+                   int64_t group_end);
+void matmul_amx_bf16(const TiledMatmul& t, int64_t group_begin, int64_t group_end,
+                     int64_t col_begin, int64_t col_end);
 #endif
 
 }  // namespace larder::cpu
