@@ -50,7 +50,7 @@ TensorView take_matmul_room(const Exec& exec, int64_t rows, int64_t widest, DTyp
 // What a product reads, and the room its kernel may want beside it.
 struct MatmulInput {
   TensorView x;
-  void* room;
+  void* room = nullptr;
 };
 
 // x [rows, n] rounded to `compute` into `room`, as the kernel wants it beside weights of dtype

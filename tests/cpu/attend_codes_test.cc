@@ -136,7 +136,7 @@ TEST(AttendCodes, SeamsPagesAndRingsShowInNoBit) {
     const AttendData data(problem_of(head_dim));
     for (const KVQuant& k : quants) {
       if (++turn % (kSanitized ? 19 : 7) != 0) continue;
-      const KVQuant& v = quants[turn * 5 % quants.size()];
+      const KVQuant& v = quants[size_t{turn} * 5 % quants.size()];
       const KVLayout layout{.k_dtype = DType::kBF16,
                             .v_dtype = turn % 2 == 0 ? DType::kBF16 : DType::kF32,
                             .block_size = static_cast<int32_t>(turn % 3 * 64),

@@ -151,7 +151,7 @@ void fold_pairs(const BlockWork& work) {
   if (any == 0) return;
   const VectorRange range = vectors_of<T>(any);
   const bool folded = work.block->v.folded;
-  BlockRows rows;
+  BlockRows rows;  // NOLINT(cppcoreguidelines-pro-type-member-init): see clear_sums
   float off[kTileRows]{};
   clear_sums<T>(rows);
   score_pairs(work, range, rows);

@@ -64,7 +64,7 @@ template <class T, int kBits, int kRows, int kVectors, int kField = 0, class Fet
     codes[n] = T::template code_pairs<kBits, kField>(V::load(words + n * V::kLanes));
 #pragma GCC unroll 8
   for (int m = 0; m < kRows; ++m) {
-    const auto pair = T::broadcast_pair(q + m * kMostFoldedChannels + 2 * kField);
+    const auto pair = T::broadcast_pair(q + int64_t{m} * kMostFoldedChannels + int64_t{2} * kField);
 #pragma GCC unroll 8
     for (int n = 0; n < kVectors; ++n) sum[m][n] = T::add_products(sum[m][n], codes[n], pair);
   }
@@ -94,7 +94,8 @@ void score_code_tile(const CodeScores& s, Fetch& fetch) {
     const V step = V::set1(s.queries->step[m]), off = V::set1(s.queries->off[m]);
 #pragma GCC unroll 8
     for (int n = 0; n < kVectors; ++n)
-      sub(mul(T::to_float(sum[m][n]), step), off).store(s.p + m * kTileKeys + n * V::kLanes);
+      sub(mul(T::to_float(sum[m][n]), step), off)
+          .store(s.p + int64_t{m} * kTileKeys + n * V::kLanes);
   }
 }
 
@@ -135,7 +136,7 @@ void score_codes(const BlockWork& work, const VectorRange& range, float (*p)[kTi
   const int64_t lane = range.begin * T::V::kLanes;
   const auto score = [&](auto coding) {
     constexpr int kBits = decltype(coding)::kBits;
-    CodedQueries queries;
+    CodedQueries queries;  // NOLINT(cppcoreguidelines-pro-type-member-init): see clear_sums
     for (int32_t r = 0; r < work.rows; ++r)
       code_query<T, kBits>(work.q + int64_t{r} * work.head_dim, k, work.head_dim, r, queries);
     score_codes_of<T, kBits>(
