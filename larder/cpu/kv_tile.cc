@@ -34,6 +34,15 @@ bool are_readable(const KVView& view, const KVSegment& segment, const KVQuant& q
          segment.block_size % quant.token_group == 0;
 }
 
+// Of keys one parameter must serve a whole block of a channel: of shorter groups a window may leave
+// one in a block or two, and then the way to read it must not depend on that. Of values one must
+// serve all channels of a token.
+bool may_fold(const KVCodes& codes, bool keys, int32_t head_dim) {
+  if (codes.bits < 4) return false;
+  if (!keys) return !codes.by_channel && codes.parameters == 1;
+  return codes.by_channel && codes.token_group >= kTileKeys && head_dim <= kMostFoldedChannels;
+}
+
 // Tokens that follow `slot` at a constant stride, itself included: to the end of its page, of the
 // ring, or of what is asked.
 int64_t run_length(const KVSegment& segment, int64_t slot, int64_t asked) {
@@ -120,19 +129,6 @@ void fill_absent(const void* zeros, KVBlock& block) {
       block.k.format[lane] = k_format, block.v.format[lane] = v_format;
     }
   }
-}
-
-}  // namespace
-
-namespace {
-
-// Of keys one parameter must serve a whole block of a channel: of shorter groups a window may leave
-// one in a block or two, and then the way to read it must not depend on that. Of values one must
-// serve all channels of a token.
-bool may_fold(const KVCodes& codes, bool keys, int32_t head_dim) {
-  if (codes.bits < 4) return false;
-  if (!keys) return !codes.by_channel && codes.parameters == 1;
-  return codes.by_channel && codes.token_group >= kTileKeys && head_dim <= kMostFoldedChannels;
 }
 
 }  // namespace

@@ -7,7 +7,7 @@
 // elements are multiplied and added in order, beginning at zero, the second ones likewise, and the
 // two sums, added, go onto the output's: every product a fused multiply-add, subnormal numbers
 // zero. A row's bits so depend on nothing beside it, in decode and prefill alike.
-#if defined(__AMX_BF16__)
+#if defined(__AMX_BF16__) || defined(__AMXBF16__)  // GCC, clang
 #include "larder/cpu/simd/fetch-inl.h"
 #include "larder/cpu/simd/range_ops.h"
 #include "larder/cpu/simd/tile_avx512.h"
@@ -30,19 +30,14 @@ struct alignas(64) TileConfig {
 };
 
 // Tiles 0 to 3 hold sums, 4 and 5 rows of w, 6 and 7 activations.
-struct Tiles {
-  explicit Tiles(int64_t group_rows) {
-    TileConfig config;
-    for (int t = 0; t < 8; ++t) {
-      config.rows[t] = 16;
-      config.row_bytes[t] = static_cast<uint16_t>(t == 4 || t == 5 ? 64 : 4 * group_rows);
-    }
-    _tile_loadconfig(&config);
+void configure_tiles(int64_t group_rows) {
+  TileConfig config;
+  for (int t = 0; t < 8; ++t) {
+    config.rows[t] = 16;
+    config.row_bytes[t] = static_cast<uint16_t>(t == 4 || t == 5 ? 64 : 4 * group_rows);
   }
-  ~Tiles() { _tile_release(); }
-  Tiles(const Tiles&) = delete;
-  Tiles& operator=(const Tiles&) = delete;
-};
+  _tile_loadconfig(&config);
+}
 
 // The intrinsics want the tile's number as a literal, and do not tell GCC that they read memory.
 template <int kTile>
@@ -190,7 +185,7 @@ void pack_rows_amx(const TiledMatmul& t, const void* x, int64_t x_stride, int64_
 
 void matmul_amx_bf16(const TiledMatmul& t, int64_t group_begin, int64_t group_end,
                      int64_t col_begin, int64_t col_end) {
-  const Tiles tiles(t.group_rows);
+  configure_tiles(t.group_rows);
   const int64_t fit = kBlockBytes / (t.group_bytes + 1) / 2 * 2, most = fit > 2 ? fit : 2;
   for (int64_t group = group_begin; group < group_end; group += most) {
     const int64_t end = group + most < group_end ? group + most : group_end;
@@ -199,6 +194,7 @@ void matmul_amx_bf16(const TiledMatmul& t, int64_t group_begin, int64_t group_en
       column(t, group, end, col, columns);
     }
   }
+  _tile_release();
 }
 
 }  // namespace larder::cpu
