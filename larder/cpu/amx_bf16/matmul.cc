@@ -29,6 +29,11 @@ struct alignas(64) TileConfig {
   uint8_t rows[16]{};
 };
 
+// The intrinsics do not tell GCC what memory they read.
+[[gnu::always_inline]] inline void is_read(const void* memory) {
+  asm volatile("" : : "r"(memory) : "memory");
+}
+
 // Tiles 0 to 3 hold sums, 4 and 5 rows of w, 6 and 7 activations.
 void configure_tiles(int64_t group_rows) {
   TileConfig config;
@@ -36,13 +41,14 @@ void configure_tiles(int64_t group_rows) {
     config.rows[t] = 16;
     config.row_bytes[t] = static_cast<uint16_t>(t == 4 || t == 5 ? 64 : 4 * group_rows);
   }
+  is_read(&config);
   _tile_loadconfig(&config);
 }
 
-// The intrinsics want the tile's number as a literal, and do not tell GCC that they read memory.
+// The intrinsics want the tile's number as a literal.
 template <int kTile>
 [[gnu::always_inline]] inline void load_tile(const void* from, int64_t stride) {
-  asm volatile("" ::: "memory");
+  is_read(from);
   if constexpr (kTile == 4) _tile_loadd(4, from, stride);
   if constexpr (kTile == 5) _tile_loadd(5, from, stride);
   if constexpr (kTile == 6) _tile_loadd(6, from, stride);
