@@ -80,10 +80,7 @@ struct AttendAvx2 {
     const __m256i whole = _mm256_cvtps_epi32(x.v);
     const __m128i steps =
         _mm_packs_epi32(_mm256_castsi256_si128(whole), _mm256_extracti128_si256(whole, 1));
-    const __m128i order =
-        kBits == 8 ? _mm_setr_epi16(0x100, 0x504, 0x302, 0x706, 0x908, 0xD0C, 0xB0A, 0xF0E)
-                   : _mm_setr_epi16(0x100, 0x908, 0x302, 0xB0A, 0x504, 0xD0C, 0x706, 0xF0E);
-    _mm_storeu_si128(reinterpret_cast<__m128i*>(to), _mm_shuffle_epi8(steps, order));
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(to), _mm_shuffle_epi8(steps, pair_order<kBits>()));
   }
 
   // 8 x 8: within 128-bit halves by pairs and pairs of pairs, then the halves themselves.

@@ -235,7 +235,7 @@ template <class T, class SumUp>
 void merge_block(const BlockWork& work, const BlockRows& rows, const SumUp& sum_up) {
   bool first[kTileRows];
   for (int32_t r = 0; r < work.rows; ++r) first[r] = work.parts.l[r] == 0;
-  MergeFactors factors;  // NOLINT(cppcoreguidelines-pro-type-member-init): see clear_sums
+  MergeFactors factors;  // NOLINT(cppcoreguidelines-pro-type-member-init): merge_sums does
   merge_sums<T>(work.parts.m, work.parts.l, rows.m, rows.l, work.rows, factors);
   for (int64_t d = 0; d < work.padded_dim; d += kStrip)
     fold_strip<T>(work, rows, first, factors, d, sum_up);
@@ -270,7 +270,7 @@ void merge(const AttendParts& into, const AttendParts& from, int32_t rows, int32
     const int64_t count = rows - row < kTilePad ? rows - row : kTilePad;
     bool first[kTilePad];
     for (int64_t r = 0; r < count; ++r) first[r] = into.l[row + r] == 0;
-    MergeFactors factors;  // NOLINT(cppcoreguidelines-pro-type-member-init): see clear_sums
+    MergeFactors factors;  // NOLINT(cppcoreguidelines-pro-type-member-init): merge_sums does
     merge_sums<T>(into.m + row, into.l + row, from.m + row, from.l + row, count, factors);
     for (int64_t r = 0; r < count; ++r) {
       if (from.l[row + r] == 0) continue;
@@ -287,7 +287,7 @@ void finish_row(const AttendParts& part, const float* sink, int32_t head_dim, fl
   if (sink != nullptr && *sink != kNone) {
     const bool first = part.l[0] == 0;
     const float one = 1;
-    MergeFactors factors;  // NOLINT(cppcoreguidelines-pro-type-member-init): see clear_sums
+    MergeFactors factors;  // NOLINT(cppcoreguidelines-pro-type-member-init): merge_sums does
     merge_sums<T>(part.m, part.l, sink, &one, 1, factors);
     if (!first) scale = factors.a[0];
   }

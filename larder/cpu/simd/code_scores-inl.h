@@ -134,16 +134,15 @@ void score_codes(const BlockWork& work, const VectorRange& range, float (*p)[kTi
                  Fetch fetch = {}) {
   const KVLanes& k = work.block->k;
   const int64_t lane = range.begin * T::V::kLanes;
-  const auto score = [&](auto coding) {
+  with_plain(*k.codes, [&](auto coding) {
     constexpr int kBits = decltype(coding)::kBits;
-    CodedQueries queries;  // NOLINT(cppcoreguidelines-pro-type-member-init): see clear_sums
+    CodedQueries queries;  // NOLINT(cppcoreguidelines-pro-type-member-init): code_query does
     for (int32_t r = 0; r < work.rows; ++r)
       code_query<T, kBits>(work.q + int64_t{r} * work.head_dim, k, work.head_dim, r, queries);
     score_codes_of<T, kBits>(
         {work.k_tile + lane, work.head_dim * kBits / 32, &queries, p[0] + lane}, work.rows,
         range.end - range.begin, fetch);
-  };
-  k.codes->bits == 8 ? score(PlainCoding<8>{}) : score(PlainCoding<4>{});
+  });
 }
 
 }  // namespace

@@ -53,6 +53,13 @@ struct Cut {
   int64_t multiplications;  // in all
 };
 
+int64_t multiplications_of(std::span<const MatmulArgs> products) {
+  int64_t all = 0;
+  for (const MatmulArgs& args : products)
+    all += args.x.shape[0] * args.w.shape[0] * args.w.shape[1];
+  return all;
+}
+
 // Calls body(product, row_begin, row_end, unit_begin, unit_end), columns counted in units, until
 // all outputs of all products are covered, split over the threads by columns or by rows.
 template <class Args, class Body>
@@ -89,11 +96,10 @@ void run_products(const Exec& exec, std::span<const Args> products, const Cut& c
 }  // namespace
 
 bool run_matmul(const Exec& exec, std::span<const MatmulArgs> products, MatmulFunction function) {
-  Cut cut{products.empty() ? 0 : products[0].x.shape[0], kRowUnit, kColumnUnit, 0};
-  for (const MatmulArgs& args : products) {
+  for (const MatmulArgs& args : products)
     if (!function(range_of(args), 0, 0, 0, 0)) return false;
-    cut.multiplications += cut.rows * args.w.shape[0] * args.w.shape[1];
-  }
+  const Cut cut{products.empty() ? 0 : products[0].x.shape[0], kRowUnit, kColumnUnit,
+                multiplications_of(products)};
   run_products(
       exec, products, cut,
       [&](const MatmulArgs& args, int64_t row_begin, int64_t row_end, int64_t begin, int64_t end) {
@@ -106,20 +112,23 @@ bool run_matmul(const Exec& exec, std::span<const MatmulArgs> products, MatmulFu
 #if defined(__x86_64__)
 namespace {
 
+int64_t group_bytes(int64_t rows, int64_t k) {
+  return ceil_div(k, 32) * 64 * at_most(rows, kAmxRows);
+}
+
 TiledMatmul tiled(const MatmulArgs& args) {
-  const int64_t rows = args.x.shape[0], k = args.x.shape[1], group_rows = at_most(rows, kAmxRows);
+  const int64_t rows = args.x.shape[0];
   return {.m = range_of(args),
           .packed = static_cast<char*>(args.room),
           .rows = rows,
-          .group_rows = group_rows,
-          .group_bytes = ceil_div(k, 32) * 64 * group_rows};
+          .group_rows = at_most(rows, kAmxRows),
+          .group_bytes = group_bytes(rows, args.x.shape[1])};
 }
 
 }  // namespace
 
 size_t tiled_room(int64_t rows, int64_t k) {
-  return static_cast<size_t>(ceil_div(rows, kAmxRows) * ceil_div(k, 32) * 64 *
-                             at_most(rows, kAmxRows));
+  return static_cast<size_t>(ceil_div(rows, kAmxRows) * group_bytes(rows, k));
 }
 
 void run_matmul_tiled(const Exec& exec, std::span<const MatmulArgs> products) {
@@ -129,9 +138,7 @@ void run_matmul_tiled(const Exec& exec, std::span<const MatmulArgs> products) {
            [&](int64_t begin, int64_t end) {
              pack_rows_amx(first, first.m.x, first.m.x_stride, begin, end);
            });
-  Cut cut{first.rows, 2 * kAmxRows, kAmxColumns, 0};
-  for (const MatmulArgs& args : products)
-    cut.multiplications += cut.rows * args.w.shape[0] * args.w.shape[1];
+  const Cut cut{first.rows, 2 * kAmxRows, kAmxColumns, multiplications_of(products)};
   run_products(
       exec, products, cut,
       [&](const MatmulArgs& args, int64_t row_begin, int64_t row_end, int64_t begin, int64_t end) {

@@ -146,9 +146,12 @@ inline void with_widening(const KVCodes& codes, const Body& body) {
   return with_coding_of<2>(codes, body);
 }
 template <class Body>
+inline void with_plain(const KVCodes& codes, const Body& body) {
+  return codes.bits == 8 ? body(PlainCoding<8>{}) : body(PlainCoding<4>{});
+}
+template <class Body>
 inline void with_coding(const KVLanes& lanes, const Body& body) {
-  if (!lanes.folded) return with_widening(*lanes.codes, body);
-  return lanes.codes->bits == 8 ? body(PlainCoding<8>{}) : body(PlainCoding<4>{});
+  return lanes.folded ? with_plain(*lanes.codes, body) : with_widening(*lanes.codes, body);
 }
 
 template <class C, class V>

@@ -113,11 +113,9 @@ struct TileAvx512 {
   template <int kBits>
   static void store_steps(V x, int16_t* to) {
     const __m256i steps = _mm512_cvtsepi32_epi16(_mm512_cvtps_epi32(x.v));
-    const __m128i order =
-        kBits == 8 ? _mm_setr_epi16(0x100, 0x504, 0x302, 0x706, 0x908, 0xD0C, 0xB0A, 0xF0E)
-                   : _mm_setr_epi16(0x100, 0x908, 0x302, 0xB0A, 0x504, 0xD0C, 0x706, 0xF0E);
-    _mm256_storeu_si256(reinterpret_cast<__m256i*>(to),
-                        _mm256_shuffle_epi8(steps, _mm256_broadcastsi128_si256(order)));
+    _mm256_storeu_si256(
+        reinterpret_cast<__m256i*>(to),
+        _mm256_shuffle_epi8(steps, _mm256_broadcastsi128_si256(pair_order<kBits>())));
   }
 
   static void transpose(V (&rows)[16]) { transpose_avx512(rows); }

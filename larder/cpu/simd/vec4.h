@@ -16,6 +16,15 @@ struct Vec4 {
   friend Vec4 add(Vec4 a, Vec4 b) { return {_mm_add_ps(a.v, b.v)}; }
 };
 
+// For 8 numbers of 16 bits in the order of channels: those that come out of one word of codes of
+// kBits side by side (code_scores-inl.h), as a byte shuffle wants it.
+template <int kBits>
+inline __m128i pair_order() {
+  if constexpr (kBits == 8)
+    return _mm_setr_epi16(0x100, 0x504, 0x302, 0x706, 0x908, 0xD0C, 0xB0A, 0xF0E);
+  return _mm_setr_epi16(0x100, 0x908, 0x302, 0xB0A, 0x504, 0xD0C, 0x706, 0xF0E);
+}
+
 // (0 + 2) + (1 + 3): the end of every reduction tree.
 inline float reduce_last4(__m128 v) {
   const __m128 pairs = _mm_add_ps(v, _mm_movehl_ps(v, v));
