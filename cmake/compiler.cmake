@@ -28,14 +28,18 @@ if(LARDER_SANITIZE)
   target_link_options(larder_flags INTERFACE -fsanitize=${LARDER_SANITIZE})
 endif()
 
-# For a build from scratch, as CI's: what many files include is read once for each target. Off otherwise: it hides an
-# include that is missing, and ccache cannot see through it.
-option(LARDER_PCH "Precompile the headers that many files include" OFF)
+# For a build from scratch, as CI's: what many files include is read once for each target. TESTS: not for the library,
+# whose sources then prove that its headers stand alone. Off otherwise: it hides an include that is missing, and ccache
+# cannot see through it.
+set(LARDER_PCH OFF CACHE STRING "Precompile the headers that many files include: OFF, ON, or TESTS for theirs alone")
 function(larder_precompile target)
-  if(LARDER_PCH AND NOT ${ARGV1} STREQUAL REUSE_FROM)
-    target_precompile_headers(${target} PRIVATE ${ARGN})
-  elseif(LARDER_PCH)
+  if(NOT LARDER_PCH OR (LARDER_PCH STREQUAL TESTS AND NOT target MATCHES "test"))
+    return()
+  endif()
+  if(${ARGV1} STREQUAL REUSE_FROM)
     target_precompile_headers(${target} ${ARGN})
+  else()
+    target_precompile_headers(${target} PRIVATE ${ARGN})
   endif()
 endfunction()
 
@@ -50,6 +54,11 @@ function(larder_kernel_flags target)
   file(GLOB avx512_bf16 CONFIGURE_DEPENDS larder/cpu/avx512_bf16/*.cc)
   file(GLOB amx_bf16 CONFIGURE_DEPENDS larder/cpu/amx_bf16/*.cc)
   set(f_avx2 -mavx2 -mfma -mf16c)
+  if(LARDER_SANITIZE MATCHES address AND CMAKE_CXX_COMPILER_ID STREQUAL "Clang")
+    # Checks of addresses are calls, and of pointers' arithmetic none: in loops unrolled over registers, code for each
+    # check takes a minute a file to compile.
+    list(APPEND f_avx2 -fno-sanitize=pointer-overflow -mllvm -asan-instrumentation-with-call-threshold=0)
+  endif()
   set(f_avx512 ${f_avx2} -mavx512f -mavx512bw -mavx512dq -mavx512vl -mprefer-vector-width=512)
   if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
     # GCC 12 warns of its own headers (_mm512_undefined_ps, GCC bug 105593).

@@ -63,6 +63,7 @@ TEST(AttendBf16, EveryHeadSizeIsRight) {
 
 TEST(AttendBf16, EverythingTogether) {
   for (const int64_t window : {0, 1, 2, 5, 63, 90}) {
+    if (kSanitized && window != 0 && window != 63) continue;
     SCOPED_TRACE(window);
     expect_right({.rows = {{.q_len = 50, .k_len = 650, .q_first = 600},
                            {.q_len = 1, .k_len = 1100, .q_first = 1099},
@@ -116,6 +117,7 @@ void expect_same_everywhere(const AttendData& data, const AttendRun& run) {
 
 TEST(AttendBf16, CompanyAndPiecesShowInNoBit) {
   for (const int64_t head_dim : {32, 64, 96}) {
+    if (kSanitized && head_dim == 64) continue;
     SCOPED_TRACE(head_dim);
     AttendProblem problem = mixed_problem(head_dim, 3);
     expect_same_everywhere(AttendData(problem), bf16_run());

@@ -98,8 +98,10 @@ std::vector<Kind> kinds() {
 
 TEST_F(BeamSearches, Case06_EveryCacheFollowsTheBeamsAsIfTheirTokensWereFedAnew) {
   const BeamParams params{3, 1.0, EarlyStopping::kNever, 3};
+  size_t turn = 0;
   for (const char* name : {"toy-llama", "toy-mistral", "toy-gemma2"}) {
     for (const Kind& kind : kinds()) {
+      if (kSanitized && ++turn % 3 != 0) continue;
       const auto one = session(name, kind.name, kind.config);
       Request request = ask(some_ids(20, 2048, 5), kSanitized ? 8 : 20);
       request.eos_token_ids = {15, 13};
