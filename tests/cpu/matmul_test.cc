@@ -238,6 +238,23 @@ TEST(Matmul, GivesTheSameBitsForRowsOfManyBlocks) {
   }
 }
 
+TEST(Matmul, GivesTheSameBitsForManyRowsAsForOne) {
+  // So many rows that w is widened for all of them at once, and columns beside those.
+  for (const Kernels* set : available_kernel_sets()) {
+    for (const Pair pair : kPairs) {
+      Problem p(*set, pair, 83, 71, 301);
+      const std::vector<float> all = p.run(*set, 1);
+      for (const int64_t r : {0, 41, 81, 82}) {
+        const std::vector<float> alone = p.run(*set, 1, r, r + 1, 0, p.n);
+        for (int64_t j = 0; j < p.n; ++j) {
+          const auto at = static_cast<size_t>(r * p.out_stride() + j);
+          ASSERT_EQ(alone[at], all[at]) << label(*set, pair, r, j, 301);
+        }
+      }
+    }
+  }
+}
+
 // The order over K that docs/numerics.md states, spelled out one operation at a time.
 float tree(std::vector<float> lanes) {
   for (size_t half = lanes.size() / 2; half >= 4; half /= 2)

@@ -178,6 +178,40 @@ void column(const MatmulRange& m, int64_t row_begin, int64_t row_end, int64_t co
 // passes.
 constexpr int64_t kBlockBytes = int64_t{448} * 1024;
 
+// Four rows of w as f32, where many rows of x will read them: widened once instead of once a tile.
+// Longer rows would leave no room in L1 for x.
+constexpr int64_t kWidenedElements = 4 * 768;
+
+template <class Pair>
+void widen_rows(const MatmulRange& m, int64_t col, float* wide, int64_t stride) {
+  for (int64_t c = 0; c < 4; ++c) {
+    const char* w = static_cast<const char*>(m.w) + (col + c) * m.w_stride;
+    int64_t i = 0;
+    for (; i + Pair::kStep <= m.k; i += Pair::kStep)
+      Pair::load_w(w + i * Pair::kWSize).store(wide + c * stride + i);
+    if (i < m.k)
+      Pair::load_w_first(w + i * Pair::kWSize, m.k - i).store_first(wide + c * stride + i, m.k - i);
+  }
+}
+
+// The columns from `col` on by fours, each read through a copy in f32; returns the first one left.
+template <class Pair, int kRows>
+int64_t widened_columns(const MatmulRange& m, int64_t row, int64_t end, int64_t col,
+                        int64_t col_end) {
+  using V = typename Pair::Vec;
+  alignas(64) float wide[kWidenedElements];
+  MatmulRange four = m;
+  four.w = wide, four.w_stride = m.k * static_cast<int64_t>(sizeof(float));
+  for (; col + 4 <= col_end; col += 4) {
+    widen_rows<Pair>(m, col, wide, m.k);
+    four.out = m.out + col;
+    four.bias = m.bias ? m.bias + col : nullptr;
+    four.residual = m.residual ? m.residual + col : nullptr;
+    column<WidenedPair<V, LoadF32<V>>, kRows, 4>(four, row, end, 0);
+  }
+  return col;
+}
+
 template <class Pair, int kRows>
 void matmul_pair(const MatmulRange& m, int64_t row_begin, int64_t row_end, int64_t col_begin,
                  int64_t col_end) {
@@ -186,6 +220,10 @@ void matmul_pair(const MatmulRange& m, int64_t row_begin, int64_t row_end, int64
   for (int64_t row = row_begin; row < row_end; row += block) {
     const int64_t end = row + block < row_end ? row + block : row_end;
     int64_t col = col_begin;
+    if constexpr (Pair::kWSize < Pair::kXSize) {
+      if (end - row > kRowsThatWait && 4 * m.k <= kWidenedElements)
+        col = widened_columns<Pair, kRows>(m, row, end, col, col_end);
+    }
     for (; col + 4 <= col_end; col += 4) column<Pair, kRows, 4>(m, row, end, col);
     for (; col < col_end; ++col) column<Pair, kRows, 1>(m, row, end, col);
   }
