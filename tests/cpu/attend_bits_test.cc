@@ -82,7 +82,7 @@ TEST(AttendBits, AnyNumberOfThreadsIsTheSame) {
 // Every page size with every number of segments, as a ring and not; each problem takes a fourth of
 // them, and a sanitizer one in 13.
 TEST(AttendBits, EveryLayoutIsTheSame) {
-  constexpr uint64_t part = kSanitized ? 13 : 4;
+  constexpr uint64_t kPart = kSanitized ? 13 : 4;
   for_each_set_and_problem([](const Kernels& set, const AttendData& data) {
     uint64_t turn = 0;
     for (const DType dtype : {DType::kF32, DType::kBF16}) {
@@ -93,7 +93,7 @@ TEST(AttendBits, EveryLayoutIsTheSame) {
           layout.block_size = block_size;
           layout.ring = shape > 3, layout.segments = 1 + shape % 3;
           layout.heads_inside = !layout.heads_inside, ++layout.seed;
-          if (++turn % part != data.problem.seed % part) continue;
+          if (++turn % kPart != data.problem.seed % kPart) continue;
           SCOPED_TRACE(str("pages of ", block_size, layout.ring ? " in a ring" : "", ", segments ",
                            layout.segments));
           EXPECT_EQ(

@@ -164,7 +164,7 @@ TEST_F(BeamSearches, ProcessorsActOnTheLogProbabilities) {
 TEST_F(BeamSearches, Case45_WhatMakesNoSenseIsRefusedBeforeAnythingRuns) {
   const auto one = session("toy-llama");
   const auto refusal = [&](const Request& request, const BeamParams& params) {
-    const std::string text = error_of([&] { BeamSearch(*one, {request}, params); });
+    std::string text = error_of([&] { BeamSearch(*one, {request}, params); });
     EXPECT_EQ(one->cache().batch(), 0);
     return text;
   };

@@ -180,7 +180,7 @@ constexpr int64_t kBlockBytes = int64_t{448} * 1024;
 
 // Four rows of w as f32, where many rows of x will read them: widened once instead of once a tile.
 // Longer rows would leave no room in L1 for x.
-constexpr int64_t kWidenedElements = 4 * 768;
+constexpr int64_t kWidenedElements = int64_t{4} * 768;
 
 template <class Pair>
 void widen_rows(const MatmulRange& m, int64_t col, float* wide, int64_t stride) {
