@@ -17,8 +17,8 @@ class EveryPairOfKinds : public ::testing::TestWithParam<std::tuple<std::string,
  protected:
   static constexpr int64_t kCapacity = 300;
   static const std::vector<LayerSpec>& specs() {
-    static const std::vector<LayerSpec> layers(3, LayerSpec{2, 64, 0});
-    return layers;
+    static const std::vector<LayerSpec> kLayers(3, LayerSpec{2, 64, 0});
+    return kLayers;
   }
   Cache make(const std::string& kind, Allocator& allocator) const {
     return registry_.make(kind, specs(), options(), allocator);

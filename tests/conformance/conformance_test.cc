@@ -46,7 +46,7 @@ class Suite {
   std::string model_needs(const std::string& name) const {
     const fs::path file = root_ / "models" / name / "config.json";
     const Json config = parse_json(read_file(file), file.string());
-    const std::string architecture = config.at("architectures").at(0);
+    std::string architecture = config.at("architectures").at(0);
     if (find_family(architecture)) return "";
     for (const Architecture& other : architectures())
       if (architecture == other.name) return "";
