@@ -8,6 +8,7 @@
 
 #include <cstdint>
 
+#include "larder/cpu/simd/convert-inl.h"
 #include "larder/cpu/simd/fetch-inl.h"
 #include "larder/cpu/simd/range_ops.h"
 #include "larder/cpu/simd/vec4.h"
@@ -182,18 +183,6 @@ constexpr int64_t kBlockBytes = int64_t{448} * 1024;
 // Longer rows would leave no room in L1 for x.
 constexpr int64_t kWidenedElements = int64_t{4} * 768;
 
-template <class Pair>
-void widen_rows(const MatmulRange& m, int64_t col, float* wide, int64_t stride) {
-  for (int64_t c = 0; c < 4; ++c) {
-    const char* w = static_cast<const char*>(m.w) + (col + c) * m.w_stride;
-    int64_t i = 0;
-    for (; i + Pair::kStep <= m.k; i += Pair::kStep)
-      Pair::load_w(w + i * Pair::kWSize).store(wide + c * stride + i);
-    if (i < m.k)
-      Pair::load_w_first(w + i * Pair::kWSize, m.k - i).store_first(wide + c * stride + i, m.k - i);
-  }
-}
-
 // The columns from `col` on by fours, each read through a copy in f32; returns the first one left.
 template <class Pair, int kRows>
 int64_t widened_columns(const MatmulRange& m, int64_t row, int64_t end, int64_t col,
@@ -203,7 +192,9 @@ int64_t widened_columns(const MatmulRange& m, int64_t row, int64_t end, int64_t 
   MatmulRange four = m;
   four.w = wide, four.w_stride = m.k * static_cast<int64_t>(sizeof(float));
   for (; col + 4 <= col_end; col += 4) {
-    widen_rows<Pair>(m, col, wide, m.k);
+    for (int64_t c = 0; c < 4; ++c)
+      load_row<V>(wide + c * m.k, static_cast<const char*>(m.w) + (col + c) * m.w_stride, m.w_type,
+                  m.k);
     four.out = m.out + col;
     four.bias = m.bias ? m.bias + col : nullptr;
     four.residual = m.residual ? m.residual + col : nullptr;
