@@ -220,20 +220,25 @@ TEST(Matmul, GivesARowTheSameBitsAloneAndInAnyCompany) {
   }
 }
 
+void expect_rows_as_alone(const Kernels& set, const Pair& pair, Problem& p, int threads,
+                          std::initializer_list<int64_t> rows) {
+  const std::vector<float> all = p.run(set, threads);
+  for (const int64_t r : rows) {
+    const std::vector<float> alone = p.run(set, 1, r, r + 1, 0, p.n);
+    for (int64_t j = 0; j < p.n; ++j) {
+      const auto at = static_cast<size_t>(r * p.out_stride() + j);
+      ASSERT_EQ(alone[at], all[at]) << label(set, pair, r, j, p.k);
+    }
+  }
+}
+
 TEST(Matmul, GivesTheSameBitsForRowsOfManyBlocks) {
   // More rows than one block of x in the L2 cache holds.
   for (const Kernels* set : available_kernel_sets()) {
     if (std::string(set->name) == "reference") continue;
     for (const Pair pair : kPairs) {
       Problem p(*set, pair, 403, 9, 1100);
-      const std::vector<float> all = p.run(*set, 2);
-      for (const int64_t r : {0, 59, 60, 113, 199, 402}) {
-        const std::vector<float> alone = p.run(*set, 1, r, r + 1, 0, p.n);
-        for (int64_t j = 0; j < p.n; ++j) {
-          const auto at = static_cast<size_t>(r * p.out_stride() + j);
-          ASSERT_EQ(alone[at], all[at]) << label(*set, pair, r, j, 1100);
-        }
-      }
+      expect_rows_as_alone(*set, pair, p, 2, {0, 59, 60, 113, 199, 402});
     }
   }
 }
@@ -243,14 +248,7 @@ TEST(Matmul, GivesTheSameBitsForManyRowsAsForOne) {
   for (const Kernels* set : available_kernel_sets()) {
     for (const Pair pair : kPairs) {
       Problem p(*set, pair, 83, 71, 301);
-      const std::vector<float> all = p.run(*set, 1);
-      for (const int64_t r : {0, 41, 81, 82}) {
-        const std::vector<float> alone = p.run(*set, 1, r, r + 1, 0, p.n);
-        for (int64_t j = 0; j < p.n; ++j) {
-          const auto at = static_cast<size_t>(r * p.out_stride() + j);
-          ASSERT_EQ(alone[at], all[at]) << label(*set, pair, r, j, 301);
-        }
-      }
+      expect_rows_as_alone(*set, pair, p, 1, {0, 41, 81, 82});
     }
   }
 }
